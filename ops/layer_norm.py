@@ -157,7 +157,7 @@ def layer_norm_kernel(
 
 def config(point):
     if point.target.backend == "cpu":
-        return kp.Config({"BLOCK": 128, "AHEAD": 0, "READ": "evict_first"}) if point["WHOLE"] == 0 else None
+        return kp.Config({"BLOCK": 64, "AHEAD": 0, "READ": "evict_first"}) if point["WHOLE"] == 0 else None
     if point["WHOLE"] and (point["weight"] is None) != (point["bias"] is None):
         return None  # seldom: block by block will do
     return row_config(point, {"AHEAD": rows_ahead(point), "READ": ""}, {**WHOLE_ROWS, 1024: 2})

@@ -84,7 +84,7 @@ def rms_norm_kernel(x, weight, out, eps, strides, rows, WHOLE: tl.constexpr, BLO
 
 def config(point):
     if point.target.backend == "cpu":
-        return kp.Config({"BLOCK": 128, "AHEAD": 0}) if point["WHOLE"] == 0 else None
+        return kp.Config({"BLOCK": 64, "AHEAD": 0}) if point["WHOLE"] == 0 else None
     return row_config(point, {"AHEAD": rows_ahead(point)}, launch_pdl=early(point))
 
 

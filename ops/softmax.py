@@ -85,7 +85,7 @@ def weigh_blocks(
         inside = offsets < columns
         value = tl.load(source + offsets, mask=inside, other=-float("inf")).to(tl.float32)
         power = power_of(value, peak, FAR)
-        total += power
+        total += tl.where(inside, power, 0.0)  # nothing is left to do after the end of the row
         if keep:
             tl.store(target + offsets, power, mask=inside)
     whole = tl.sum(total, axis=0)

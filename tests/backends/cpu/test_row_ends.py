@@ -141,3 +141,93 @@ def test_where_a_row_is_stored_whole_or_not_no_store_has_a_mask() -> None:
     whole, *_ = llir.partition("\nelse")
     assert "store <8 x float>" in whole
     assert "@llvm.masked.store" not in whole
+
+
+@kp.jit
+def in_blocks(x, out, n, TILE: tl.constexpr):
+    """A row whose length is known only when the kernel runs, in blocks."""
+    i = tl.arange(0, TILE)
+    total, squares = tl.zeros([TILE], tl.float32), tl.zeros([TILE], tl.float32)
+    signed = tl.full([TILE], -0.0, tl.float32)
+    count = tl.zeros([TILE], tl.int32)
+    largest, least = tl.full([TILE], -float("inf"), tl.float32), tl.full([TILE], float("inf"), tl.float32)
+    for begin in range(0, n, TILE):
+        inside = begin + i < n
+        value = tl.load(x + begin + i, inside, other=0.0)
+        total += value
+        signed += value
+        squares = tl.fma(value, value, squares)
+        count += (value > 0).to(tl.int32)
+        high = tl.where(inside, value, -float("inf"))
+        largest = tl.where(high > largest, high, largest)
+        least = tl.minimum(least, tl.where(inside, value, float("inf")))
+        tl.store(out + begin + i, value * 2, inside)
+    tl.store(out + n + i, total)
+    tl.store(out + n + TILE + i, 1 / signed)  # tells zeros of two signs apart
+    tl.store(out + n + 2 * TILE + i, squares)
+    tl.store(out + n + 3 * TILE + i, count.to(tl.float32))
+    tl.store(out + n + 4 * TILE + i, largest)
+    tl.store(out + n + 5 * TILE + i, least)
+
+
+@pytest.mark.parametrize("tile", [64, 128])
+@pytest.mark.parametrize("n", [1, 64, 100, 300])
+def test_blocks_of_a_row_whose_length_is_known_when_it_runs(n: int, tile: int) -> None:
+    x = torch.randint(-8, 8, (n,)).float()
+    x[::5] = -0.0
+    check(in_blocks, (1,), x, torch.full((n + 6 * tile + 8,), 5.0), n, TILE=tile)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int8, torch.int64, torch.float64])
+@pytest.mark.parametrize("n", [9, 64])
+def test_blocks_of_other_dtypes(dtype: torch.dtype, n: int) -> None:
+    check(copied, (2,), torch.randint(-8, 8, (200,)).to(dtype), torch.full((208,), 5).to(dtype), n, TILE=64)
+
+
+@kp.jit
+def copied(x, out, n, TILE: tl.constexpr):
+    i = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    tl.store(out + i, tl.load(x + i, i < n), i < n)
+
+
+@kp.jit
+def reduced(x, out, n, TILE: tl.constexpr):
+    i = tl.arange(0, TILE)
+    inside = i < n
+    value = tl.load(x + i, inside, other=0.0)
+    tl.store(out, tl.sum(value).to(tl.int32, bitcast=True))
+    tl.store(out + 1, tl.max(tl.load(x + i, inside, other=-float("inf"))).to(tl.int32, bitcast=True))
+    tl.store(out + 2, tl.min(tl.load(x + i, inside, other=1.0)).to(tl.int32, bitcast=True))
+    tl.store(out + 3, tl.sum(tl.load(x + i, inside, other=0.5)).to(tl.int32, bitcast=True))
+    tl.store(out + 4, tl.sum(tl.load(x + i, inside, other=0.0).to(tl.int32)))
+    tl.store(out + 5, tl.reduce(tl.load(x + i, inside, other=-float("inf")), 0, larger).to(tl.int32, bitcast=True))
+    tl.store(out + 6, tl.xor_sum(tl.load(x + i, inside, other=0.0).to(tl.int32, bitcast=True)))
+
+
+@pytest.mark.parametrize("value", [-0.0, float("nan")])
+@pytest.mark.parametrize("n", [0, 1, 8, 100, 256])
+def test_reductions_of_rows_whose_length_is_known_when_they_run(n: int, value: float) -> None:
+    check(reduced, (1,), torch.full((TILE,), value), torch.zeros(8, dtype=torch.int32), n, TILE=TILE)
+
+
+@kp.jit
+def block_of_rows(x, out, rows, columns, HEIGHT: tl.constexpr, TILE: tl.constexpr):
+    i, j = tl.arange(0, HEIGHT)[:, None], tl.arange(0, TILE)[None, :]
+    inside = (i < rows) & (j < columns)
+    value = tl.load(x + i * TILE + j, inside, other=0.0)
+    tl.store(out + i * TILE + j, value + 1, inside)
+    tl.store(out + HEIGHT * TILE + tl.arange(0, HEIGHT), tl.sum(value, 1))
+
+
+@pytest.mark.parametrize("rows", [0, 5, 16])
+@pytest.mark.parametrize("columns", [0, 40, 128])
+def test_blocks_of_rows_and_columns(rows: int, columns: int) -> None:
+    x = torch.randint(-8, 8, (16, 128)).float()
+    check(block_of_rows, (1,), x, torch.full((17 * 128,), 5.0), rows, columns, HEIGHT=16, TILE=128)
+
+
+def test_a_store_whose_mask_holds_for_a_whole_vector_needs_none() -> None:
+    module = optimise_ttir(ttir_of(copied, [torch.ones(1), torch.ones(1), 8], {"TILE": 64}))
+    llir = str(compile_ttir(module, V3, Options()).stages["llir"])
+    assert llir.count("@llvm.masked.store") > 0
+    assert llir.count("label %store") >= llir.count("call void @llvm.masked.store")

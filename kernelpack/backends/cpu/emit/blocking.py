@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from kernelpack.backends.cpu.emit.places import Index, Place
 from kernelpack.backends.cpu.emit.regions import runs_on_vectors
+from kernelpack.backends.cpu.facts.affine import Bound
 from kernelpack.backends.cpu.facts.features import Level
 from kernelpack.backends.cpu.facts.observed import Observed
 from kernelpack.backends.cpu.plan.buffers import K_STEP, Buffer, OperandBuffer
@@ -24,6 +25,7 @@ from kernelpack.backends.cpu.plan.sinks import (
     turned_axis,
     values_of,
 )
+from kernelpack.backends.cpu.plan.stops import stops_of
 from kernelpack.backends.cpu.plan.tile_program import Nest
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.types import I8, bit_width, element_of, is_float
@@ -31,7 +33,7 @@ from kernelpack.ir.types import I8, bit_width, element_of, is_float
 _UNROLL = 4  # vectors an iteration works on: enough independent chains to hide the latency of an fma
 _FEW = 12  # so many constants leave registers for that many vectors
 _LONG = 128  # so many operations keep a CPU busy with one vector; for several of them LLVM takes seconds
-_STRAIGHT = 8  # a domain of this many vectors needs no loop
+STRAIGHT = 8  # a domain of this many vectors needs no loop
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Blocking:
     along each axis, in vectors of `width` lanes along axis `lane`.
 
     `reduced` is the axis of its reductions or scans; `turned` is the one that runs along the lanes of what it writes, where that is
-    not `lane`.
+    not `lane`. Where `stops` do not hold, by axis and with the place along it added, there is nothing to do.
     """
 
     shape: tuple[int, ...]
@@ -49,6 +51,7 @@ class Blocking:
     turned: int | None
     width: int
     tile: Mapping[int, int]
+    stops: Mapping[int, Bound]
 
     def points(self, bases: Mapping[int, Place]) -> list[Index]:
         """Returns the places of the iteration that begins at `bases`; the lane axis has one place for all lanes. The last iteration along an
@@ -65,14 +68,15 @@ class Blocking:
         return [tuple(point) for point in itertools.product(*ranges)]
 
 
-def blocking_of(nest: Nest, level: Level, kept: Container[Value], observed: Observed) -> Blocking:
+def blocking_of(nest: Nest, level: Level, kept: Mapping[Value, Mapping[int, Buffer]], observed: Observed) -> Blocking:
     """Returns how a nest is cut. Tiles that are `kept` in buffers cost it no constants."""
     lane = nest.lane_axis
     reduced = next((root.axis for root in nest.roots if isinstance(root, (Reduce, Scan))), None)
     turned = next((turned_axis(root, lane) for root in nest.roots if turned_axis(root, lane) is not None), None)
     width = _width(nest, level, turned)
     shape = _observed(nest, width if turned is None else 1, observed)
-    return Blocking(shape, lane, reduced, turned, width, _tile(nest, shape, width, reduced, turned, kept))
+    stops = stops_of(nest.roots, kept) if turned is None and shape == nest.shape else {}
+    return Blocking(shape, lane, reduced, turned, width, _tile(nest, shape, width, reduced, turned, kept, stops), stops)
 
 
 def _observed(nest: Nest, width: int, observed: Observed) -> tuple[int, ...]:
@@ -134,7 +138,13 @@ def _operand(nest: Nest) -> OperandBuffer | None:
 
 
 def _tile(
-    nest: Nest, shape: tuple[int, ...], width: int, reduced: int | None, turned: int | None, kept: Container[Value]
+    nest: Nest,
+    shape: tuple[int, ...],
+    width: int,
+    reduced: int | None,
+    turned: int | None,
+    kept: Container[Value],
+    stops: Container[int],
 ) -> dict[int, int]:
     """Returns how many elements along each axis one iteration over a shape covers."""
     lane = nest.lane_axis
@@ -156,10 +166,12 @@ def _tile(
     if len(formula) > _LONG:
         return tile
     unroll = _UNROLL if reduced is not None or _constants_of(formula) <= _FEW else _UNROLL // 2
+    if inner in stops:
+        unroll = min(unroll, shape[inner] // step // STRAIGHT)
     tile[inner] = min(shape[inner], step * max(1, unroll // (1 if inner == lane else step)))
     for axis in reversed(range(len(shape))):  # small domains become straight-line code
         points = math.prod(tile.values()) // width * (shape[axis] // tile[axis])
-        if points <= _STRAIGHT:
+        if points <= STRAIGHT and axis not in stops:
             tile[axis] = shape[axis]
     into = _operand(nest)
     if into is not None and into.depth is not None:  # it ends where the product does, after any step

@@ -81,11 +81,13 @@ class Evaluator:
             return self.remember(key, lambda: self.em.op(kind, f"add nsw {base}, {place.offset}"))
 
     @contextmanager
-    def loop(self, label: str, first: int, advance: Callable[[str], str], ends: Callable[[str, str], str]) -> Iterator[Place]:
+    def loop(
+        self, label: str, first: int, advance: Callable[[str], str], ends: Callable[[str, str], str], unrolled: bool = False
+    ) -> Iterator[Place]:
         """Opens a loop around what is written inside of the `with`, and yields the place that it counts, from `first` on.
 
         `advance` gives the LLVM instruction that leads from an iteration's counter to the next one's, `ends`, given both, the
-        one that says whether there is no next one.
+        one that says whether there is no next one. LLVM has to know a bound of how many iterations there are of an `unrolled` one.
         """
         em = self.em
         slot = em.alloca("i64", "i", 8)
@@ -107,7 +109,7 @@ class Evaluator:
             following = em.op("i64", advance(counter.name))
             em.store(following, slot, 8)
             done = em.op("i1", ends(counter.name, following.name))
-            em.line(f"br {done}, label %{exit_}, label %{head}, !llvm.loop !0")
+            em.line(f"br {done}, label %{exit_}, label %{head}, !llvm.loop !{3 if unrolled else 0}")
             em.label(exit_)
 
     def remember(self, key: tuple[object, ...], make: Callable[[], Val]) -> Val:
@@ -459,17 +461,29 @@ class Evaluator:
             name = f"llvm.masked.scatter.{suffix(stored.type)}.v{self.width}p0"
             em.call("void", name, [stored, pointers, Val("i32", str(size)), chosen])
 
-    def _store_if(self, holds: Val, value: Val, base: Val, size: int) -> None:
-        """Stores a vector or nothing."""
+    def _store_if(self, holds: Val, value: Val, base: Val, size: int, otherwise: Callable[[], None] = lambda: None) -> None:
+        """Stores a vector, or does something else."""
         em = self.em
-        store, after = em.new_label("store"), em.new_label("after")
-        em.branch(holds, store, after)
+        store, other, after = em.new_label("store"), em.new_label("other"), em.new_label("after")
+        em.branch(holds, store, other)
         em.label(store)
         em.store(value, base, size)
+        em.jump(after)
+        em.label(other)
+        otherwise()
         em.jump(after)
         em.label(after)
 
     def _store_masked(self, value: Val, base: Val, mask: Val, size: int) -> None:
+        em, width = self.em, vector_width(value.type)
+        if width == 1 or "avx512" in em.features:
+            self._store_lanes(value, base, mask, size)
+        else:  # others take tens of cycles: most masks that are not known hold for all lanes
+            bits = em.cast("bitcast", mask, f"i{width}")
+            whole = em.compare("icmp", "eq", bits, literal(-1, bits.type))
+            self._store_if(whole, value, base, size, lambda: self._store_lanes(value, base, mask, size))
+
+    def _store_lanes(self, value: Val, base: Val, mask: Val, size: int) -> None:
         if vector_width(value.type) > 1 and not is_native(self.em, vector_width(value.type), size):
             store_lanes(self.em, value, base, mask, size, self._own_memory(value.type))
         else:

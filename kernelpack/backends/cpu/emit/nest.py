@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from kernelpack.backends.cpu.emit.atomics import emit_atomic
-from kernelpack.backends.cpu.emit.blocking import blocking_of
+from kernelpack.backends.cpu.emit.blocking import STRAIGHT, blocking_of
 from kernelpack.backends.cpu.emit.elementwise import Lowering
 from kernelpack.backends.cpu.emit.evaluate import Evaluator
 from kernelpack.backends.cpu.emit.messages import as_printed, emit_assert, emit_check, emit_print
-from kernelpack.backends.cpu.emit.operand import end_along_k, write_operand
+from kernelpack.backends.cpu.emit.operand import end_along_k, steps_until, write_operand
 from kernelpack.backends.cpu.emit.places import Index, Place, at_lane
 from kernelpack.backends.cpu.emit.reductions import Reductions
 from kernelpack.backends.cpu.emit.regions import Regions
@@ -94,15 +94,25 @@ class NestEmitter:
         if whole == step:
             self._loops(rest, {**bases, axis: Place(end=whole)})
         elif whole:
-            with self._loop(self.ends.get(axis, whole), step, reverse) as place:
+            with self._loop(self.ends.get(axis, whole), step, reverse, whole // step <= STRAIGHT) as place:
                 self._loops(rest, {**bases, axis: replace(place, end=whole)})
         if whole < extent:
             self._loops(rest, {**bases, axis: Place(offset=whole, end=extent)})
         if begins_reduction:
-            self.reductions.finish(bases)
+            self.reductions.finish(bases, self.ends.get(axis))
 
     def _ends(self) -> dict[int, Val]:
-        """Returns how far the nest has to go along axes where that is known when it runs: to the end of what products read."""
+        """Returns how far the nest has to go along axes where that is known when it runs: to the end of what products read, or to where
+        there is nothing left to do."""
+        ends = {}
+        for axis, bound in self.blocking.stops.items():
+            extent, step = self.blocking.shape[axis], self.blocking.tile[axis]
+            if extent > step and extent % step == 0:
+                with self.em.into(self.ev.frames[-1]):
+                    ends[axis] = self.em.binary("mul", steps_until(self.ev, bound, step, extent // step), literal(step, "i64"))
+        return ends or self._ends_of_operands()
+
+    def _ends_of_operands(self) -> dict[int, Val]:
         first, *others = (root.into if isinstance(root, Materialize) else None for root in self.nest.roots)
         if not isinstance(first, OperandBuffer) or not all(
             isinstance(other, OperandBuffer) and (other.k_axis, other.depth) == (first.k_axis, first.depth) for other in others
@@ -117,14 +127,16 @@ class NestEmitter:
             end = end_along_k(self.ev, first, K_STEP)
             return {} if end is None else {axis: self.em.binary("mul", end, literal(first.pack, "i64"))}
 
-    def _loop(self, extent: int | Val, step: int, reverse: bool) -> AbstractContextManager[Place]:
-        """Opens a loop over 0, step, ... below extent (or downwards)."""
+    def _loop(self, extent: int | Val, step: int, reverse: bool, few: bool) -> AbstractContextManager[Place]:
+        """Opens a loop over 0, step, ... below extent (or downwards). `few`: LLVM writes out iterations whose number the kernel decides
+        when it runs."""
         if isinstance(extent, Val):
             return self.ev.loop(
                 "nest",
                 0,
                 advance=lambda counter: f"add nsw i64 {counter}, {step}",
                 ends=lambda counter, following: f"icmp uge i64 {following}, {extent.name}",
+                unrolled=few,
             )
         first, last = (extent - step, 0) if reverse else (0, extent - step)
         return self.ev.loop(

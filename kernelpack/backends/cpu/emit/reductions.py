@@ -10,9 +10,10 @@ from kernelpack.backends.cpu.emit.elements import constant, register_type
 from kernelpack.backends.cpu.emit.evaluate import Evaluator
 from kernelpack.backends.cpu.emit.places import Index, Place
 from kernelpack.backends.cpu.emit.regions import Regions
+from kernelpack.backends.cpu.facts.observed import ending_of
 from kernelpack.backends.cpu.plan.sinks import Reduce, Scan
 from kernelpack.backends.cpu.plan.tile_program import Nest
-from kernelpack.ir.core import Operation
+from kernelpack.ir.core import Attribute, Operation
 from kernelpack.ir.dialect import attribute
 from kernelpack.ir.dialects.tt import combine_name, extremum_of
 from kernelpack.ir.types import I1, FloatType, bit_width, element_of
@@ -90,21 +91,21 @@ class Reductions:
         first = self.em.op("i1", f"icmp eq i64 {place.base}, 0")
         return [self.em.select(first, element, combined) for element, combined in zip(before, after, strict=True)]
 
-    def finish(self, bases: dict[int, Place]) -> None:
-        """Writes the results, after the loop along the axis."""
+    def finish(self, bases: dict[int, Place], end: Val | None) -> None:
+        """Writes the results, after the loop along the axis, which went to `end` only where that is given."""
         for root in self.nest.roots:
             if not isinstance(root, Reduce):
                 continue
             for outer in self._outer(bases):
                 with self.em.into(self.ev.frames[-1]):
-                    values = self._merge(root, outer)
+                    values = self._merge(root, outer, end)
                     for buffer, result, value in zip(root.into, root.op.results, values, strict=True):
                         if buffer is not None:
                             self.ev.write(buffer, outer, value)
                         else:
                             self.regions.scalars[result] = value
 
-    def _merge(self, root: Reduce, outer: Index) -> list[Val]:
+    def _merge(self, root: Reduce, outer: Index, end: Val | None) -> list[Val]:
         """Combines the partial results of one place, and the lanes where they were reduced."""
         count = len(root.op.operands)
         partials: list[list[Val]] = []
@@ -123,10 +124,19 @@ class Reductions:
             low, high = ([self._lanes(value, start, width) for value in values] for start in (0, width))
             values = self._combine(root.op, low, high)
         if root.op in self.rests:  # the end of the tile, that the loop leaves out
-            (source,) = root.op.operands
-            rest = constant(self.rests[root.op], element_of(source.type), vector_width(values[0].type))
-            values = self._combine(root.op, values, [rest])
+            values = self._with_rest(root.op, self.rests[root.op], values)
+        elif end is not None:
+            assert self.axis is not None
+            _, rest = ending_of(root.op.operands[0])
+            left_out = self.em.op("i1", f"icmp ult {end}, {self.nest.shape[self.axis]}")
+            whole = zip(self._with_rest(root.op, rest, values), values, strict=True)
+            values = [self.em.select(left_out, with_rest, value) for with_rest, value in whole]
         return values
+
+    def _with_rest(self, op: Operation, rest: Attribute, values: list[Val]) -> list[Val]:
+        """Combines a reduction's value with a constant that its tile ends in."""
+        (source,) = op.operands
+        return self._combine(op, values, [constant(rest, element_of(source.type), vector_width(values[0].type))])
 
     def _lanes(self, value: Val, start: int, count: int) -> Val:
         if count == 1:

@@ -115,23 +115,30 @@ class Observed:
             seen[place + (place >= axis)] = extent
         if not others:
             end, rest = self._rest(source, axis)
-            if end < seen[axis] and _changes_once_at_most(op, rest):
+            if end < seen[axis] and changes_once_at_most(op, rest):
                 seen[axis], self.rests[op] = end, rest
         self.domains[op] = tuple(seen)
         self._see(op.operands, self.domains[op])
 
     def _rest(self, value: Value, axis: int) -> tuple[int, Attribute]:
         """Returns where along an axis a tile goes on as a constant, and that."""
-        op, shape = value.defining_op, shape_of(value.type)
-        mask, rest = None, None
-        if op is not None and op.name == "arith.select":
-            mask, _, rest = op.operands
-        elif op is not None and op.name == "tt.load":
-            mask, rest = optional_operand(op, "mask"), optional_operand(op, "other")
-        constant = rest.defining_op if rest is not None else None
-        if constant is None or constant.name != "arith.constant":
-            return shape[axis], None
-        return max(1, self.mask_extents(mask, shape)[axis]), constant.attributes["value"]
+        mask, rest = ending_of(value)
+        shape = shape_of(value.type)
+        return (shape[axis], None) if rest is None else (max(1, self.mask_extents(mask, shape)[axis]), rest)
+
+
+def ending_of(value: Value) -> tuple[Value | None, Attribute]:
+    """Returns a mask and a constant: where the mask is false, a tile is that constant. None twice where there are no such."""
+    op = value.defining_op
+    mask, rest = None, None
+    if op is not None and op.name == "arith.select":
+        mask, _, rest = op.operands
+    elif op is not None and op.name == "tt.load":
+        mask, rest = optional_operand(op, "mask"), optional_operand(op, "other")
+    constant = rest.defining_op if rest is not None else None
+    if constant is None or constant.name != "arith.constant":
+        return None, None
+    return mask, constant.attributes["value"]
 
 
 def leading(mask: Value) -> tuple[int, int] | None:
@@ -182,7 +189,8 @@ _NEUTRAL: dict[str, object] = {
 """The constant that changes a result at most once, however often it is combined with it."""
 
 
-def _changes_once_at_most(op: Operation, constant: Attribute) -> bool:
+def changes_once_at_most(op: Operation, constant: Attribute) -> bool:
+    """Whether a reduction's result is the same however often a constant is combined with it, if it is at all."""
     if extremum_of(op) is not None:
         return True
     neutral = _NEUTRAL.get((combine_name(op) or "").removeprefix("arith."))

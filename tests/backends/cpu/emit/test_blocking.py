@@ -170,8 +170,8 @@ def test_packing_can_stop_where_its_product_does() -> None:
 
 
 def test_an_iteration_has_a_place_for_each_vector() -> None:
-    blocking = Blocking((64, 64), 1, None, None, 8, {0: 2, 1: 16})
+    blocking = Blocking((64, 64), 1, None, None, 8, {0: 2, 1: 16}, {})
     points = blocking.points({0: Place("%i", 0, 1), 1: Place("%j", 0, 2)})
     assert points == [(Place("%i", row, 1), Place("%j", column, 2, lanes=True)) for row in range(2) for column in (0, 8)]
-    single = Blocking((4,), 0, None, None, 1, {0: 2}).points({0: Place()})
+    single = Blocking((4,), 0, None, None, 1, {0: 2}, {}).points({0: Place()})
     assert single == [(Place(None, 0),), (Place(None, 1),)]

@@ -1,0 +1,128 @@
+"""Where a nest may stop before its tile ends, as it is known only when it runs: of 200 columns in blocks of 128 the second block has 72.
+
+What comes after is not stored, leaves sums as they are, or changes a reduction's result once at most.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from kernelpack.backends.cpu.facts.affine import Bound, bounds_along
+from kernelpack.backends.cpu.facts.observed import changes_once_at_most, ending_of
+from kernelpack.backends.cpu.plan.buffers import Buffer
+from kernelpack.backends.cpu.plan.sinks import Materialize, Reduce, Root, Store
+from kernelpack.ir.core import Value
+from kernelpack.ir.dialect import optional_operand
+from kernelpack.ir.types import shape_of
+from kernelpack.ir.views import slot_of
+
+_ANY_KEEPS = ("arith.extf", "arith.truncf")
+_ZERO_KEEPS = (*_ANY_KEEPS, "arith.extsi", "arith.trunci", "arith.sitofp", "tt.fp_to_fp")
+"""What makes infinities, or zeros, of themselves."""
+_SUMS = ("arith.addf", "arith.addi", "arith.ori", "arith.xori")
+_EXTREMA = {"arith.maximumf": -math.inf, "arith.maxnumf": -math.inf, "arith.minimumf": math.inf, "arith.minnumf": math.inf}
+"""The number that such an operation leaves every number with."""
+
+
+def stops_of(roots: Sequence[Root], plain: Mapping[Value, Mapping[int, Buffer]]) -> dict[int, Bound]:
+    """Returns, by axis, what holds, with the place along it added, wherever there is something to do for any root of a nest. `plain` are
+    the buffers of tiles."""
+    first, *others = roots
+    found: dict[int, Bound] = {}
+    for axis in range(len(shape_of(_tile(first).type))):
+        bounds = _bounds(first, axis, plain)
+        for root in others:
+            more = _bounds(root, axis, plain) if bounds else []
+            bounds = [bound for bound in bounds if bound in more]
+        if bounds:
+            found[axis] = bounds[0]
+    return found
+
+
+def _tile(root: Root) -> Value:
+    return root.value if isinstance(root, Materialize) else root.op.operands[0]
+
+
+def _bounds(root: Root, axis: int, plain: Mapping[Value, Mapping[int, Buffer]]) -> list[Bound]:
+    match root:
+        case Store():
+            return _holds(optional_operand(root.op, "mask"), axis)
+        case Reduce(axis=along) if axis == along and len(root.op.operands) == 1:
+            mask, rest = ending_of(root.op.operands[0])
+            return _holds(mask, axis) if changes_once_at_most(root.op, rest) else []
+        case Materialize(source=None, into=Buffer()):
+            held = [value for value, buffers in plain.items() if root.into in buffers.values()]
+            return _left(root.value, held, axis)
+    return []
+
+
+def _holds(mask: Value | None, axis: int) -> list[Bound]:
+    return bounds_along(mask, axis) if mask is not None and shape_of(mask.type) else []
+
+
+def _left(value: Value, held: Sequence[Value], axis: int) -> list[Bound]:
+    """Returns bounds: where one does not hold, a tile is what its buffer holds already, one of the values `held`."""
+    op = value.defining_op
+    if op is None:
+        return []
+    match op.name, op.operands:
+        case "arith.select", (condition, chosen, kept) if kept in held:
+            return [*_holds(condition, axis), *_compared(condition, chosen, kept, axis)]
+        case "math.fma", (factor, other, total) if factor is other and total in held and _is_never(total, "negative zero"):
+            return _rest(factor, axis, 0)
+        case name, (one, other) if name in _SUMS or name in _EXTREMA:
+            for kept, more in ((one, other), (other, one)):
+                special = {"arith.addf": "negative zero", "arith.maxnumf": "NaN", "arith.minnumf": "NaN"}.get(name)
+                if kept in held and (special is None or _is_never(kept, special)):
+                    return _rest(more, axis, _EXTREMA.get(name, 0))
+    return []
+
+
+def _compared(condition: Value, chosen: Value, kept: Value, axis: int) -> list[Bound]:
+    """Returns the same of a selection of the larger, or of the smaller: an infinity is never chosen."""
+    op = condition.defining_op
+    if op is None or op.name != "arith.cmpf":
+        return []
+    sides = list(op.operands)
+    least = {"ogt": -math.inf, "olt": math.inf}.get(op.attributes["predicate"])
+    if least is not None and sides == [kept, chosen]:
+        least = -least
+    return _rest(chosen, axis, least) if least is not None and sides in ([chosen, kept], [kept, chosen]) else []
+
+
+def _rest(value: Value, axis: int, constant: float) -> list[Bound]:
+    """Returns bounds: where one does not hold, every element of a tile is a constant, which is 0 or infinite."""
+    op = value.defining_op
+    if op is None:
+        return []
+    if op.name in (_ANY_KEEPS if constant else _ZERO_KEEPS):
+        return _rest(op.operand, axis, constant)
+    if op.name == "arith.mulf" and constant == 0:
+        one, other = op.operands
+        bounds = _rest(other, axis, 0)
+        return [bound for bound in _rest(one, axis, 0) if bound in bounds]
+    mask, rest = ending_of(value)
+    return _holds(mask, axis) if isinstance(rest, (int, float)) and rest == constant else []
+
+
+def _is_never(value: Value, special: str, assumed: tuple[Value, ...] = ()) -> bool:
+    """Whether no element of a tile is `negative zero`, or `NaN`: of what loops carry, if it begins so and goes on so."""
+    if value in assumed:
+        return True
+    slot, op = slot_of(value), value.defining_op
+    if slot is not None:
+        return all(_is_never(source, special, (*assumed, *slot.values)) for source in slot.source_values())
+    if op is None:
+        return False
+    match op.name, op.operands:
+        case "arith.constant", _:
+            number = op.attributes["value"]
+            return not (math.isnan(number) if special == "NaN" else number == 0 and math.copysign(1, number) < 0)
+        case "arith.select", (_, one, other):
+            return all(_is_never(side, special, assumed) for side in (one, other))
+        case "math.fma", (factor, other, total) if factor is other and special == "negative zero":  # squares do not round to it
+            return _is_never(total, special, assumed)
+        case name, sides if name in {"negative zero": ("arith.addf",), "NaN": ("arith.maxnumf", "arith.minnumf")}[special]:
+            return any(_is_never(side, special, assumed) for side in sides)
+    return False
