@@ -55,10 +55,8 @@ def matmul_block(a, b, out, strides, shape, epilogue, blocks):
 
 
 @kp.jit
-def matmul_row(a, b, out, strides, shape, epilogue, blocks):
-    """A block of columns of a product with one row: every element of b counts once, so b is read in the order in which it lies. With an
-    a_row of 0 all columns share the first element of bias."""
-    offs_n = tl.program_id(0) * blocks.N + tl.arange(0, blocks.N)
+def sum_rows(a, b, offs_n, strides, shape, blocks):
+    """Returns a block of columns of a row times b, which is read in the order in which it lies: every element counts once."""
     offs_k = tl.arange(0, blocks.K)
     row = a + offs_k
     if blocks.B_TRANSPOSED:
@@ -77,6 +75,29 @@ def matmul_row(a, b, out, strides, shape, epilogue, blocks):
             acc += tl.sum(x[:, None] * y, axis=0)
         row += blocks.K
         b_tile += blocks.K if blocks.B_TRANSPOSED else blocks.K * strides.b_step
+    return acc
+
+
+@kp.jit
+def sum_row_by_row(a, b, offs_n, strides, shape):
+    """The same of a few columns, whose sums stay in registers: b is read down."""
+    inside, row = offs_n < shape.columns, b + offs_n
+    acc = tl.zeros([offs_n.shape[0]], tl.float32)
+    for k in range(shape.depth):
+        y = tl.load(row, mask=inside, other=0.0).to(tl.float32)
+        acc = tl.where(inside, tl.fma(tl.load(a + k).to(tl.float32), y, acc), acc)
+        row += strides.b_step
+    return acc
+
+
+@kp.jit
+def matmul_row(a, b, out, strides, shape, epilogue, blocks):
+    """A block of columns of a product with one row. With an a_row of 0 all columns share the first element of bias."""
+    offs_n = tl.program_id(0) * blocks.N + tl.arange(0, blocks.N)
+    if blocks.K == 1:
+        acc = sum_row_by_row(a, b, offs_n, strides, shape)
+    else:
+        acc = sum_rows(a, b, offs_n, strides, shape, blocks)
     inside, has_bias, shared = offs_n < shape.columns, epilogue.has_bias, strides.a_row == 0
     acc += tl.load(epilogue.bias + offs_n, mask=inside & has_bias & (not shared), other=0.0).to(tl.float32)
     acc += tl.load(epilogue.bias, mask=has_bias & shared, other=0.0).to(tl.float32)
@@ -110,13 +131,17 @@ ONE_BLOCK = {"SLOTS": 0, "PROGRAMS": 2**31 - 1}
 """Constexprs of kernels whose programs compute one block each."""
 
 
-FEW_ROWS = (0, 1, 4, 8, 16, 32, 64, 96, 128, 192)
+FEW_ROWS = (0, 1, 2, 4, 8, 16, 32, 64, 96, 128, 192)
 """Which blocks a call needs: those for at most so many rows, or 0 for more. GPUs have blocks for 16, 32, 64 and a float32 row or
-column, which is 1; CPUs have those up to 128, 32 for B_TRANSPOSED. 128 means as many rows at a time. On Hopper 64 to 192 are the blocks of
-HOPPER_BLOCKS, one larger than the other."""
+column, which is 1; CPUs have those up to 128, 32 for B_TRANSPOSED, and 2 is one row times a small b, for which it is not. 128 means as many
+rows at a time. On Hopper 64 to 192 are the blocks of HOPPER_BLOCKS, one larger than the other."""
+
+SMALL = 2**22
+"""Up to so many bytes the caches hold b, and one row walks down a few of its columns at a time."""
 
 CPU_BLOCKS = {
     1: ((1, 512, 8), (1, 16, 128)),
+    2: ((1, 64, 1), None),
     4: ((4, 64, 64), (4, 64, 256)),
     8: ((8, 64, 64), (8, 64, 256)),
     16: ((16, 64, 64), (16, 64, 256)),
@@ -130,10 +155,11 @@ B_TRANSPOSED, and read b where it lies: 32 rows do so twice. Others begin a sum 
 
 def cpu_config(point):
     few = point["FEW_ROWS"]
-    if few in (96, 192) or (few == 32 and not point["B_TRANSPOSED"]):
-        return None
     if few:
-        rows, columns, depth = CPU_BLOCKS[few][point["B_TRANSPOSED"]]
+        chosen = CPU_BLOCKS.get(few, (None, None))[point["B_TRANSPOSED"]]
+        if chosen is None:
+            return None
+        rows, columns, depth = chosen
         return kp.Config({**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth, "GROUP": 8})
     if point["a"] != tl.float32:  # rows are packed too, and the second cache holds all
         return kp.Config({**ONE_BLOCK, "BLOCK_M": 256, "BLOCK_N": 256, "BLOCK_K": 128, "GROUP": 8})
@@ -160,7 +186,7 @@ FLOAT32_BLOCKS = {16: (16, 32, 64), 32: (32, 32, 32), 64: (16, 64, 32)}
 
 def cuda_config(point):
     wide, few = point["a"] == tl.float32, point["FEW_ROWS"]
-    if few in ((4, 8, 96, 192) if wide else (4, 8)) or (few == 1 and not (wide and point["B_TRANSPOSED"])):
+    if few in ((2, 4, 8, 96, 192) if wide else (2, 4, 8)) or (few == 1 and not (wide and point["B_TRANSPOSED"])):
         return None
     if few == 1:  # a column: each warp reads two rows of a, 1 KB at a time
         return kp.Config({**ONE_BLOCK, "BLOCK_M": 1, "BLOCK_N": 8, "BLOCK_K": 256, "GROUP": 1}, num_warps=4)
@@ -302,6 +328,8 @@ def matmul(a, b, bias, activation, batch_invariant):
             few = 1 if rows <= 1 else 4 if rows <= 4 else 8 if rows <= 8 else 16 if rows <= 16 else 64
             if 16 < rows <= 32 and transposed:
                 few = 32
+            if rows == 1 and not transposed and depth * columns * b.element_size() <= SMALL:
+                few = 2
         else:
             large = 256 if a.dtype == tl.float16 else 512  # bfloat16's without AMX has half the rows
             blocks = kp.cdiv(rows, large) * kp.cdiv(columns, 256) * batches * outer
@@ -319,7 +347,7 @@ def matmul(a, b, bias, activation, batch_invariant):
         ](
             a, b, out if bias is None else bias, bias is not None, out,
             Strides(
-                a_outer, a_batch, 16 if few == 1 else a_row,
+                a_outer, a_batch, 16 if rows == 1 else a_row,
                 b_outer, b_batch, b.stride(-1) if transposed else b.stride(-2),
             ),
             Shape(outer, batches, rows, columns, depth), activation, B_TRANSPOSED=transposed, FEW_ROWS=few,
