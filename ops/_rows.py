@@ -13,6 +13,8 @@ ROW_RANGES = {"dtypes": ("float32", "float16", "bfloat16"), "columns": (0, 2**31
 
 ELEMENTS_PER_PROGRAM = 16384
 """On a CPU a program takes as many rows as hold about this many elements: a few microseconds of work."""
+LEAST_COLUMNS = 64
+"""As many elements a row counts at least: shorter ones take as long."""
 
 
 def check_rows(x, name):
@@ -65,7 +67,7 @@ def rows_of(x, sizes):
     """Returns the Rows of x, in a host function, whose dimensions before the last collapse to `sizes`. On a GPU a program takes one:
     programs run side by side."""
     outer, middle, inner = sizes
-    per_program = 1 if x.is_cuda else max(1, ELEMENTS_PER_PROGRAM // max(x.shape[-1], 1))
+    per_program = 1 if x.is_cuda else max(1, ELEMENTS_PER_PROGRAM // max(x.shape[-1], LEAST_COLUMNS))
     return Rows(middle, inner, outer * middle * inner, x.shape[-1], per_program)
 
 

@@ -160,6 +160,8 @@ def cpu_config(point):
         if chosen is None:
             return None
         rows, columns, depth = chosen
+        if few == 1 and point["B_TRANSPOSED"] and not point.target.arch.startswith("x86-64-v4"):
+            columns, depth = 8, 64  # with AVX-512 memory is slower than either
         return kp.Config({**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth, "GROUP": 8})
     if point["a"] != tl.float32:  # rows are packed too, and the second cache holds all
         return kp.Config({**ONE_BLOCK, "BLOCK_M": 256, "BLOCK_N": 256, "BLOCK_K": 128, "GROUP": 8})
@@ -328,8 +330,9 @@ def matmul(a, b, bias, activation, batch_invariant):
             few = 1 if rows <= 1 else 4 if rows <= 4 else 8 if rows <= 8 else 16 if rows <= 16 else 64
             if 16 < rows <= 32 and transposed:
                 few = 32
-            if rows == 1 and not transposed and depth * columns * b.element_size() <= SMALL:
-                few = 2
+            if rows == 1 and not transposed:
+                idle = kp.cdiv(columns, 512) * batches * outer < kp.num_threads()
+                few = 2 if idle or depth * columns * b.element_size() <= SMALL else 1
         else:
             large = 256 if a.dtype == tl.float16 else 512  # bfloat16's without AMX has half the rows
             blocks = kp.cdiv(rows, large) * kp.cdiv(columns, 256) * batches * outer

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from kernelpack.backends.cpu.emit.places import Index, Place
 from kernelpack.backends.cpu.emit.regions import runs_on_vectors
-from kernelpack.backends.cpu.facts.affine import Bound
 from kernelpack.backends.cpu.facts.features import Level
 from kernelpack.backends.cpu.facts.observed import Observed
 from kernelpack.backends.cpu.plan.buffers import K_STEP, Buffer, OperandBuffer
@@ -25,7 +24,7 @@ from kernelpack.backends.cpu.plan.sinks import (
     turned_axis,
     values_of,
 )
-from kernelpack.backends.cpu.plan.stops import stops_of
+from kernelpack.backends.cpu.plan.stops import Stop, stops_of
 from kernelpack.backends.cpu.plan.tile_program import Nest
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.types import I8, bit_width, element_of, is_float
@@ -34,6 +33,7 @@ _UNROLL = 4  # vectors an iteration works on: enough independent chains to hide 
 _FEW = 12  # so many constants leave registers for that many vectors
 _LONG = 128  # so many operations keep a CPU busy with one vector; for several of them LLVM takes seconds
 STRAIGHT = 8  # a domain of this many vectors needs no loop
+_LONG_ROW = 16  # so many vectors take longer than one more, whose elements are those after a row's end
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Blocking:
     along each axis, in vectors of `width` lanes along axis `lane`.
 
     `reduced` is the axis of its reductions or scans; `turned` is the one that runs along the lanes of what it writes, where that is
-    not `lane`. Where `stops` do not hold, by axis and with the place along it added, there is nothing to do.
+    not `lane`. `stops` are where it may stop, by axis.
     """
 
     shape: tuple[int, ...]
@@ -51,7 +51,7 @@ class Blocking:
     turned: int | None
     width: int
     tile: Mapping[int, int]
-    stops: Mapping[int, Bound]
+    stops: Mapping[int, Stop]
 
     def points(self, bases: Mapping[int, Place]) -> list[Index]:
         """Returns the places of the iteration that begins at `bases`; the lane axis has one place for all lanes. The last iteration along an
@@ -75,7 +75,9 @@ def blocking_of(nest: Nest, level: Level, kept: Mapping[Value, Mapping[int, Buff
     turned = next((turned_axis(root, lane) for root in nest.roots if turned_axis(root, lane) is not None), None)
     width = _width(nest, level, turned)
     shape = _observed(nest, width if turned is None else 1, observed)
-    stops = stops_of(nest.roots, kept) if turned is None and shape == nest.shape else {}
+    stops = stops_of(nest, kept) if turned is None and shape == nest.shape else {}
+    # what follows as one value is computed apart
+    stops = {axis: stop for axis, stop in stops.items() if not stop.evens or shape[axis] >= _LONG_ROW * width}
     return Blocking(shape, lane, reduced, turned, width, _tile(nest, shape, width, reduced, turned, kept, stops), stops)
 
 
@@ -144,7 +146,7 @@ def _tile(
     reduced: int | None,
     turned: int | None,
     kept: Container[Value],
-    stops: Container[int],
+    stops: Mapping[int, Stop],
 ) -> dict[int, int]:
     """Returns how many elements along each axis one iteration over a shape covers."""
     lane = nest.lane_axis
@@ -171,7 +173,7 @@ def _tile(
     tile[inner] = min(shape[inner], step * max(1, unroll // (1 if inner == lane else step)))
     for axis in reversed(range(len(shape))):  # small domains become straight-line code
         points = math.prod(tile.values()) // width * (shape[axis] // tile[axis])
-        if points <= STRAIGHT and axis not in stops:
+        if points <= STRAIGHT and axis not in stops and not any(stop.evens for stop in stops.values()):
             tile[axis] = shape[axis]
     into = _operand(nest)
     if into is not None and into.depth is not None:  # it ends where the product does, after any step

@@ -81,13 +81,11 @@ class Evaluator:
             return self.remember(key, lambda: self.em.op(kind, f"add nsw {base}, {place.offset}"))
 
     @contextmanager
-    def loop(
-        self, label: str, first: int, advance: Callable[[str], str], ends: Callable[[str, str], str], unrolled: bool = False
-    ) -> Iterator[Place]:
+    def loop(self, label: str, first: int, advance: Callable[[str], str], ends: Callable[[str, str], str]) -> Iterator[Place]:
         """Opens a loop around what is written inside of the `with`, and yields the place that it counts, from `first` on.
 
         `advance` gives the LLVM instruction that leads from an iteration's counter to the next one's, `ends`, given both, the
-        one that says whether there is no next one. LLVM has to know a bound of how many iterations there are of an `unrolled` one.
+        one that says whether there is no next one.
         """
         em = self.em
         slot = em.alloca("i64", "i", 8)
@@ -109,8 +107,26 @@ class Evaluator:
             following = em.op("i64", advance(counter.name))
             em.store(following, slot, 8)
             done = em.op("i1", ends(counter.name, following.name))
-            em.line(f"br {done}, label %{exit_}, label %{head}, !llvm.loop !{3 if unrolled else 0}")
+            em.line(f"br {done}, label %{exit_}, label %{head}, !llvm.loop !0")
             em.label(exit_)
+
+    def steps(self, end: Val, count: int, step: int) -> Iterator[int]:
+        """Yields 0, step, ... as often as `count` says, and writes after each what leaves where the next one is not below `end`."""
+        em = self.em
+        done = em.new_label("done")
+        for number in range(count):
+            yield number * step
+            if number == 0:  # what is computed later may not be
+                memo, addresses = dict(self.memo), dict(self.addresses)
+            with em.into(self.frames[-1]):
+                if number < count - 1:
+                    following = em.new_label("next")
+                    em.branch(em.op("i1", f"icmp ule {end}, {(number + 1) * step}"), done, following)
+                    em.label(following)
+                else:
+                    em.jump(done)
+                    em.label(done)
+        self.memo, self.addresses = memo, addresses
 
     def remember(self, key: tuple[object, ...], make: Callable[[], Val]) -> Val:
         if key not in self.addresses:

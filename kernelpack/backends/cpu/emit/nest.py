@@ -30,7 +30,9 @@ from kernelpack.backends.cpu.plan.sinks import (
     Store,
     operation_of,
     turned_axis,
+    values_of,
 )
+from kernelpack.backends.cpu.plan.stops import adds
 from kernelpack.backends.cpu.plan.tile_program import Nest, TileProgram
 from kernelpack.ir.core import Value
 from kernelpack.ir.dialect import attribute, operand, optional_operand
@@ -88,29 +90,85 @@ class NestEmitter:
         begins_reduction = axis == self.reduced
         extent, step = self.blocking.shape[axis], self.blocking.tile[axis]
         whole = extent - extent % step
+        end = self.ends.get(axis)
+        evens: dict[Root, Val] = {}
+        if end is not None:
+            evens = self._evens(axis, bases)
+            end = self._end_before(evens, end, extent)
         if begins_reduction:
             self.reductions.start(bases)
         reverse = any(isinstance(r, Scan) and attribute(r.op, "reverse") for r in self.nest.roots) and axis == self.reduced
         if whole == step:
             self._loops(rest, {**bases, axis: Place(end=whole)})
+        elif end is not None and whole // step <= STRAIGHT:
+            for offset in self.ev.steps(end, whole // step, step):
+                self._loops(rest, {**bases, axis: Place(offset=offset, end=offset + step)})
         elif whole:
-            with self._loop(self.ends.get(axis, whole), step, reverse, whole // step <= STRAIGHT) as place:
+            with self._loop(whole if end is None else end, step, reverse) as place:
                 self._loops(rest, {**bases, axis: replace(place, end=whole)})
         if whole < extent:
             self._loops(rest, {**bases, axis: Place(offset=whole, end=extent)})
+        if end is not None:
+            self._fill(axis, bases, evens, end)
         if begins_reduction:
-            self.reductions.finish(bases, self.ends.get(axis))
+            self.reductions.finish(bases, end, evens)
 
     def _ends(self) -> dict[int, Val]:
         """Returns how far the nest has to go along axes where that is known when it runs: to the end of what products read, or to where
         there is nothing left to do."""
         ends = {}
-        for axis, bound in self.blocking.stops.items():
+        for axis, stop in self.blocking.stops.items():
             extent, step = self.blocking.shape[axis], self.blocking.tile[axis]
             if extent > step and extent % step == 0:
                 with self.em.into(self.ev.frames[-1]):
-                    ends[axis] = self.em.binary("mul", steps_until(self.ev, bound, step, extent // step), literal(step, "i64"))
+                    steps = steps_until(self.ev, stop.bound, step, extent // step)
+                    ends[axis] = self.em.binary("mul", steps, literal(step, "i64"))
         return ends or self._ends_of_operands()
+
+    def _evens(self, axis: int, bases: dict[int, Place]) -> dict[Root, Val]:
+        """Returns a vector of what roots take after the place where a nest stops along its lanes: all of that is one value."""
+        stop = self.blocking.stops.get(axis)
+        if stop is None or not stop.evens:
+            return {}
+        extent = self.blocking.shape[axis]
+        (last,) = self.blocking.points({**bases, axis: Place(offset=extent - self.width, end=extent)})
+        return {root: self._evaluate(values_of(root)[0], last) for root in stop.evens}
+
+    def _end_before(self, evens: dict[Root, Val], end: Val, extent: int) -> Val:
+        """Returns where a nest stops: where what follows would change a sum it does not."""
+        em = self.em
+        with em.into(self.ev.frames[-1]):
+            for root, vector in evens.items():
+                if isinstance(root, Reduce) and adds(root.op):
+                    one = em.extract(vector, 0) if self.width > 1 else vector
+                    (two,) = self.regions.apply(root.op.body, [one, one])
+                    compared = ("icmp", "eq") if one.type.startswith("i") else ("fcmp", "ueq")
+                    end = em.select(em.compare(*compared, two, one), end, literal(extent, "i64"))
+        return end
+
+    def _fill(self, axis: int, bases: dict[int, Place], evens: dict[Root, Val], end: Val) -> None:
+        """Writes the one value to the rest of buffers."""
+        written = [root for root in evens if isinstance(root, Materialize)]
+        if not written:
+            return
+        em, extent = self.em, self.blocking.shape[axis]
+        fill, filled = em.new_label("fill"), em.new_label("filled")
+        with em.into(self.ev.frames[-1]):
+            em.branch(em.op("i1", f"icmp ult {end}, {extent}"), fill, filled)
+            em.label(fill)
+        with self.ev.loop(
+            "rest",
+            extent - self.width,
+            advance=lambda counter: f"sub nsw i64 {counter}, {self.width}",
+            ends=lambda counter, following: f"icmp slt i64 {following}, {end.name}",
+        ) as place:
+            (point,) = self.blocking.points({**bases, axis: replace(place, end=extent)})[:1]
+            for root in written:
+                assert isinstance(root.into, Buffer)
+                self.ev.write(root.into, point, evens[root])
+        with em.into(self.ev.frames[-1]):
+            em.jump(filled)
+            em.label(filled)
 
     def _ends_of_operands(self) -> dict[int, Val]:
         first, *others = (root.into if isinstance(root, Materialize) else None for root in self.nest.roots)
@@ -127,16 +185,14 @@ class NestEmitter:
             end = end_along_k(self.ev, first, K_STEP)
             return {} if end is None else {axis: self.em.binary("mul", end, literal(first.pack, "i64"))}
 
-    def _loop(self, extent: int | Val, step: int, reverse: bool, few: bool) -> AbstractContextManager[Place]:
-        """Opens a loop over 0, step, ... below extent (or downwards). `few`: LLVM writes out iterations whose number the kernel decides
-        when it runs."""
+    def _loop(self, extent: int | Val, step: int, reverse: bool) -> AbstractContextManager[Place]:
+        """Opens a loop over 0, step, ... below extent (or downwards)."""
         if isinstance(extent, Val):
             return self.ev.loop(
                 "nest",
                 0,
                 advance=lambda counter: f"add nsw i64 {counter}, {step}",
                 ends=lambda counter, following: f"icmp uge i64 {following}, {extent.name}",
-                unrolled=few,
             )
         first, last = (extent - step, 0) if reverse else (0, extent - step)
         return self.ev.loop(

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kernelpack.backends.cpu.emit.blocking import Blocking
 from kernelpack.backends.cpu.emit.elements import constant, register_type
 from kernelpack.backends.cpu.emit.evaluate import Evaluator
 from kernelpack.backends.cpu.emit.places import Index, Place
 from kernelpack.backends.cpu.emit.regions import Regions
-from kernelpack.backends.cpu.facts.observed import ending_of
-from kernelpack.backends.cpu.plan.sinks import Reduce, Scan
+from kernelpack.backends.cpu.plan.sinks import Reduce, Root, Scan
 from kernelpack.backends.cpu.plan.tile_program import Nest
-from kernelpack.ir.core import Attribute, Operation
+from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import attribute
 from kernelpack.ir.dialects.tt import combine_name, extremum_of
 from kernelpack.ir.types import I1, FloatType, bit_width, element_of
@@ -91,21 +90,22 @@ class Reductions:
         first = self.em.op("i1", f"icmp eq i64 {place.base}, 0")
         return [self.em.select(first, element, combined) for element, combined in zip(before, after, strict=True)]
 
-    def finish(self, bases: dict[int, Place], end: Val | None) -> None:
-        """Writes the results, after the loop along the axis, which went to `end` only where that is given."""
+    def finish(self, bases: dict[int, Place], end: Val | None, evens: Mapping[Root, Val]) -> None:
+        """Writes the results, after the loop along the axis. It went to `end`, and all that follows there of a root's tile is one of
+        `evens`."""
         for root in self.nest.roots:
             if not isinstance(root, Reduce):
                 continue
             for outer in self._outer(bases):
                 with self.em.into(self.ev.frames[-1]):
-                    values = self._merge(root, outer, end)
+                    values = self._merge(root, outer, end, evens)
                     for buffer, result, value in zip(root.into, root.op.results, values, strict=True):
                         if buffer is not None:
                             self.ev.write(buffer, outer, value)
                         else:
                             self.regions.scalars[result] = value
 
-    def _merge(self, root: Reduce, outer: Index, end: Val | None) -> list[Val]:
+    def _merge(self, root: Reduce, outer: Index, end: Val | None, evens: Mapping[Root, Val]) -> list[Val]:
         """Combines the partial results of one place, and the lanes where they were reduced."""
         count = len(root.op.operands)
         partials: list[list[Val]] = []
@@ -124,19 +124,15 @@ class Reductions:
             low, high = ([self._lanes(value, start, width) for value in values] for start in (0, width))
             values = self._combine(root.op, low, high)
         if root.op in self.rests:  # the end of the tile, that the loop leaves out
-            values = self._with_rest(root.op, self.rests[root.op], values)
-        elif end is not None:
+            (source,) = root.op.operands
+            rest = constant(self.rests[root.op], element_of(source.type), vector_width(values[0].type))
+            values = self._combine(root.op, values, [rest])
+        if end is not None and root in evens:
             assert self.axis is not None
-            _, rest = ending_of(root.op.operands[0])
             left_out = self.em.op("i1", f"icmp ult {end}, {self.nest.shape[self.axis]}")
-            whole = zip(self._with_rest(root.op, rest, values), values, strict=True)
-            values = [self.em.select(left_out, with_rest, value) for with_rest, value in whole]
+            (value,), (whole,) = values, self._combine(root.op, values, [self._lanes(evens[root], 0, 1)])
+            values = [self.em.select(left_out, whole, value)]
         return values
-
-    def _with_rest(self, op: Operation, rest: Attribute, values: list[Val]) -> list[Val]:
-        """Combines a reduction's value with a constant that its tile ends in."""
-        (source,) = op.operands
-        return self._combine(op, values, [constant(rest, element_of(source.type), vector_width(values[0].type))])
 
     def _lanes(self, value: Val, start: int, count: int) -> Val:
         if count == 1:

@@ -101,8 +101,6 @@ class _FunctionEmitter:
             "!0 = distinct !{!0, !1}",
             '!1 = !{!"llvm.loop.unroll.disable"}',
             NONTEMPORAL,
-            "!3 = distinct !{!3, !4}",
-            '!4 = !{!"llvm.loop.unroll.enable"}',
             *(debug.lines() if debug is not None else ()),
         ]
         return "\n".join(lines) + "\n", needed

@@ -175,8 +175,8 @@ class Planner:
             made.add(Materialize(value, packed, position), self.lanes_for(value, packed))
 
     def lanes_for(self, value: Value, into: Storage) -> int:
-        """Returns the lane axis of the nest that writes a tile: the tile's own, or the buffer's where it has none."""
-        axis = self.axes.firm_axis(value)
+        """Returns the lane axis of the nest that writes a tile: that of a buffer which holds it, the tile's own, or the new buffer's."""
+        axis = next(iter(self.plain.get(value, ())), self.axes.firm_axis(value))
         return into.inner_axis if axis is None else axis
 
     def target(self, result: OpResult, direct: dict[Value, Target]) -> Target:

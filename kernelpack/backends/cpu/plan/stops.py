@@ -1,20 +1,23 @@
 """Where a nest may stop before its tile ends, as it is known only when it runs: of 200 columns in blocks of 128 the second block has 72.
 
-What comes after is not stored, leaves sums as they are, or changes a reduction's result once at most.
+What comes after is not stored, leaves sums as they are, or is one value.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from kernelpack.backends.cpu.facts.affine import Bound, bounds_along
 from kernelpack.backends.cpu.facts.observed import changes_once_at_most, ending_of
 from kernelpack.backends.cpu.plan.buffers import Buffer
 from kernelpack.backends.cpu.plan.sinks import Materialize, Reduce, Root, Store
-from kernelpack.ir.core import Value
-from kernelpack.ir.dialect import optional_operand
-from kernelpack.ir.types import shape_of
+from kernelpack.backends.cpu.plan.tile_program import Nest
+from kernelpack.ir.core import Operation, Value
+from kernelpack.ir.dialect import Trait, definition, optional_operand
+from kernelpack.ir.dialects.tt import combine_name
+from kernelpack.ir.types import I1, element_of, shape_of
 from kernelpack.ir.views import slot_of
 
 _ANY_KEEPS = ("arith.extf", "arith.truncf")
@@ -25,36 +28,90 @@ _EXTREMA = {"arith.maximumf": -math.inf, "arith.maxnumf": -math.inf, "arith.mini
 """The number that such an operation leaves every number with."""
 
 
-def stops_of(roots: Sequence[Root], plain: Mapping[Value, Mapping[int, Buffer]]) -> dict[int, Bound]:
-    """Returns, by axis, what holds, with the place along it added, wherever there is something to do for any root of a nest. `plain` are
-    the buffers of tiles."""
-    first, *others = roots
-    found: dict[int, Bound] = {}
-    for axis in range(len(shape_of(_tile(first).type))):
-        bounds = _bounds(first, axis, plain)
-        for root in others:
-            more = _bounds(root, axis, plain) if bounds else []
-            bounds = [bound for bound in bounds if bound in more]
-        if bounds:
-            found[axis] = bounds[0]
+@dataclass(frozen=True)
+class Stop:
+    """A bound: where it does not hold, with the place along an axis added, a nest has nothing to do, but for `evens`, of which all
+    that follows is one value."""
+
+    bound: Bound
+    evens: tuple[Root, ...] = ()
+
+
+def stops_of(nest: Nest, plain: Mapping[Value, Mapping[int, Buffer]]) -> dict[int, Stop]:
+    """Returns where a nest may stop, by axis. `plain` are the buffers of tiles."""
+    found: dict[int, Stop] = {}
+    for axis in range(len(nest.shape)):
+        needed = [_bounds(root, axis, plain) for root in nest.roots]
+        evens: list[Root] = []
+        for number, root in enumerate(nest.roots):
+            if not needed[number] and axis == nest.lane_axis and (rest := _rest_of(root, axis)):
+                needed[number] = rest
+                evens.append(root)
+        common = [bound for bound in needed[0] if all(bound in more for more in needed)]
+        if common:
+            found[axis] = Stop(common[0], tuple(evens))
     return found
-
-
-def _tile(root: Root) -> Value:
-    return root.value if isinstance(root, Materialize) else root.op.operands[0]
 
 
 def _bounds(root: Root, axis: int, plain: Mapping[Value, Mapping[int, Buffer]]) -> list[Bound]:
     match root:
         case Store():
             return _holds(optional_operand(root.op, "mask"), axis)
-        case Reduce(axis=along) if axis == along and len(root.op.operands) == 1:
-            mask, rest = ending_of(root.op.operands[0])
-            return _holds(mask, axis) if changes_once_at_most(root.op, rest) else []
         case Materialize(source=None, into=Buffer()):
             held = [value for value, buffers in plain.items() if root.into in buffers.values()]
             return _left(root.value, held, axis)
     return []
+
+
+def _rest_of(root: Root, axis: int) -> list[Bound]:
+    """Returns bounds after which what a root takes is one value, which can be written, or combined with a result, when it is known."""
+    match root:
+        case Materialize(source=None, into=Buffer(inner_axis=inner)) if inner == axis:
+            return _even(root.value, axis) or []
+        case Reduce(op=op, axis=along) if along == axis and len(op.operands) == 1:
+            if adds(op) or changes_once_at_most(op, None):
+                return _even(op.operands[0], axis) or []
+    return []
+
+
+def adds(reduction: Operation) -> bool:
+    """Whether a reduction is a sum: of zeros, infinities and NaN one is as good as many."""
+    return combine_name(reduction) in ("arith.addf", "arith.addi")
+
+
+def _even(value: Value, axis: int) -> list[Bound] | None:
+    """Returns bounds: where one does not hold, all elements of a tile along an axis are the same. None where they are anywhere."""
+    op, shape = value.defining_op, shape_of(value.type)
+    if not shape or shape[axis] == 1:
+        return None
+    if op is None:
+        return []
+    found = bounds_along(value, axis) if element_of(value.type) == I1 else []
+    match op.name, op.operands:
+        case "tt.splat" | "arith.constant", _:
+            return None
+        case "tt.load", _:
+            mask, other = optional_operand(op, "mask"), optional_operand(op, "other")
+            return _both(_holds(mask, axis), _even(other, axis)) if other is not None else []
+        case "arith.select", (condition, _, other):
+            found = _both(_holds(condition, axis), _even(other, axis)) or []
+        case "tt.broadcast", (source,):
+            return _even(source, axis)
+        case "tt.expand_dims", (source,):
+            return _even(source, axis - (axis > op.attributes["axis"]))
+    if not {Trait.ELEMENTWISE, Trait.PURE} <= definition(op.name).traits or op.regions:
+        return found
+    bounds: list[Bound] | None = None
+    for operand in op.operands:
+        bounds = _both(bounds, _even(operand, axis))
+    return None if bounds is None else [*found, *bounds]
+
+
+def _both(one: list[Bound] | None, other: list[Bound] | None) -> list[Bound] | None:
+    """Returns the bounds of what two tiles have in common."""
+    if one is None or other is None:
+        return other if one is None else one
+    return [bound for bound in one if bound in other]
 
 
 def _holds(mask: Value | None, axis: int) -> list[Bound]:
