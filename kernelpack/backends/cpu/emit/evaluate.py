@@ -16,7 +16,7 @@ from kernelpack.backends.cpu.emit.masked_moves import is_native, load_lanes, sto
 from kernelpack.backends.cpu.emit.places import Affine, Index, Lanes, Place, Uniform, Vector, at_lane
 from kernelpack.backends.cpu.emit.streaming import ask_ahead, ask_for_next, is_stream, store_past_caches
 from kernelpack.backends.cpu.emit.structural import STRUCTURAL
-from kernelpack.backends.cpu.facts.affine import may_wrap, span_of
+from kernelpack.backends.cpu.facts.affine import Bound, bounds_along, may_wrap, span_of
 from kernelpack.backends.cpu.facts.observed import leading
 from kernelpack.backends.cpu.facts.waiting import sees_changes
 from kernelpack.backends.cpu.plan.buffers import Buffer
@@ -35,6 +35,7 @@ class Evaluator:
 
     `width` is the number of lanes; `fresh` says which buffers (by id) are only now being filled with a tile. `lane_step`
     is what divides the base of each place with lanes, whose offsets are multiples of `width`; 1 where that is not known.
+    `holding` are bounds that hold, with the place added, in all iterations of a loop, by what counts these.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Evaluator:
         self.memo: dict[tuple[object, ...], Lanes] = {}
         self.addresses: dict[tuple[object, ...], Val] = {}
         self.views: dict[tuple[int, tuple[int, ...]], Buffer] = {}
+        self.holding: dict[str, Bound] = {}
 
     # ---- places ----
 
@@ -81,7 +83,9 @@ class Evaluator:
             return self.remember(key, lambda: self.em.op(kind, f"add nsw {base}, {place.offset}"))
 
     @contextmanager
-    def loop(self, label: str, first: int, advance: Callable[[str], str], ends: Callable[[str, str], str]) -> Iterator[Place]:
+    def loop(
+        self, label: str, first: int | Val, advance: Callable[[str], str], ends: Callable[[str, str], str]
+    ) -> Iterator[Place]:
         """Opens a loop around what is written inside of the `with`, and yields the place that it counts, from `first` on.
 
         `advance` gives the LLVM instruction that leads from an iteration's counter to the next one's, `ends`, given both, the
@@ -99,7 +103,7 @@ class Evaluator:
         self.frames.pop()
         self.forget(depth)
         with em.into(outer):
-            em.store(literal(first, "i64"), slot, 8)
+            em.store(first if isinstance(first, Val) else literal(first, "i64"), slot, 8)
             em.jump(head)
             em.label(head)
         outer += body
@@ -109,6 +113,21 @@ class Evaluator:
             done = em.op("i1", ends(counter.name, following.name))
             em.line(f"br {done}, label %{exit_}, label %{head}, !llvm.loop !0")
             em.label(exit_)
+
+    @contextmanager
+    def when(self, condition: Val) -> Iterator[None]:
+        """Runs what is written inside of the `with` where a condition holds."""
+        em = self.em
+        then, after = em.new_label("then"), em.new_label("after")
+        memo, addresses = dict(self.memo), dict(self.addresses)
+        with em.into(self.frames[-1]):
+            em.branch(condition, then, after)
+            em.label(then)
+        yield
+        with em.into(self.frames[-1]):
+            em.jump(after)
+            em.label(after)
+        self.memo, self.addresses = memo, addresses
 
     def steps(self, end: Val, count: int, step: int) -> Iterator[int]:
         """Yields 0, step, ... as often as `count` says, and writes after each what leaves where the next one is not below `end`."""
@@ -226,6 +245,9 @@ class Evaluator:
         found = leading(mask)
         if found is not None and index[found[0]].ends_by(found[1], self.width):
             return True
+        for axis, place in enumerate(index):
+            if place.end is not None and place.base in self.holding and self.holding[place.base] in bounds_along(mask, axis):
+                return True
         extents = self.program.observed.mask_extents(mask, shape_of(mask.type))
         beyond = any(place.base is None and place.offset >= end for place, end in zip(index, extents, strict=True))
         return False if beyond else None

@@ -103,6 +103,8 @@ class NestEmitter:
         elif end is not None and whole // step <= STRAIGHT:
             for offset in self.ev.steps(end, whole // step, step):
                 self._loops(rest, {**bases, axis: Place(offset=offset, end=offset + step)})
+        elif end is not None and axis in self.blocking.stops:
+            self._loops_to(end, axis, rest, bases)
         elif whole:
             with self._loop(whole if end is None else end, step, reverse) as place:
                 self._loops(rest, {**bases, axis: replace(place, end=whole)})
@@ -112,6 +114,20 @@ class NestEmitter:
             self._fill(axis, bases, evens, end)
         if begins_reduction:
             self.reductions.finish(bases, end, evens)
+
+    def _loops_to(self, end: Val, axis: int, rest: list[int], bases: dict[int, Place]) -> None:
+        """Writes a loop that stops at `end`: iterations in which the bound holds everywhere, which need no masks, and others."""
+        em, extent, step, stop = self.em, self.blocking.shape[axis], self.blocking.tile[axis], self.blocking.stops[axis]
+        with em.into(self.ev.frames[-1]):
+            within = steps_until(self.ev, stop.bound, step, extent // step, whole=True)
+            within = em.binary("mul", within, literal(step, "i64"))
+            some, more = em.op("i1", f"icmp ne {within}, 0"), em.op("i1", f"icmp ult {within}, {end.name}")
+        with self.ev.when(some), self._loop(within, step, False) as place:
+            self.ev.holding[str(place.base)] = stop.bound
+            self._loops(rest, {**bases, axis: replace(place, end=extent)})
+        if step > 1 or stop.evens:
+            with self.ev.when(more), self._loop(end, step, False, first=within) as place:
+                self._loops(rest, {**bases, axis: replace(place, end=extent)})
 
     def _ends(self) -> dict[int, Val]:
         """Returns how far the nest has to go along axes where that is known when it runs: to the end of what products read, or to where
@@ -151,24 +167,22 @@ class NestEmitter:
         written = [root for root in evens if isinstance(root, Materialize)]
         if not written:
             return
-        em, extent = self.em, self.blocking.shape[axis]
-        fill, filled = em.new_label("fill"), em.new_label("filled")
-        with em.into(self.ev.frames[-1]):
-            em.branch(em.op("i1", f"icmp ult {end}, {extent}"), fill, filled)
-            em.label(fill)
-        with self.ev.loop(
-            "rest",
-            extent - self.width,
-            advance=lambda counter: f"sub nsw i64 {counter}, {self.width}",
-            ends=lambda counter, following: f"icmp slt i64 {following}, {end.name}",
-        ) as place:
-            (point,) = self.blocking.points({**bases, axis: replace(place, end=extent)})[:1]
+        extent = self.blocking.shape[axis]
+        with self.em.into(self.ev.frames[-1]):
+            left_out = self.em.op("i1", f"icmp ult {end}, {extent}")
+        with (
+            self.ev.when(left_out),
+            self.ev.loop(
+                "rest",
+                extent - self.width,
+                advance=lambda counter: f"sub nsw i64 {counter}, {self.width}",
+                ends=lambda counter, following: f"icmp slt i64 {following}, {end.name}",
+            ) as place,
+        ):
+            point, *_ = self.blocking.points({**bases, axis: replace(place, end=extent)})
             for root in written:
                 assert isinstance(root.into, Buffer)
                 self.ev.write(root.into, point, evens[root])
-        with em.into(self.ev.frames[-1]):
-            em.jump(filled)
-            em.label(filled)
 
     def _ends_of_operands(self) -> dict[int, Val]:
         first, *others = (root.into if isinstance(root, Materialize) else None for root in self.nest.roots)
@@ -185,19 +199,19 @@ class NestEmitter:
             end = end_along_k(self.ev, first, K_STEP)
             return {} if end is None else {axis: self.em.binary("mul", end, literal(first.pack, "i64"))}
 
-    def _loop(self, extent: int | Val, step: int, reverse: bool) -> AbstractContextManager[Place]:
-        """Opens a loop over 0, step, ... below extent (or downwards)."""
+    def _loop(self, extent: int | Val, step: int, reverse: bool, first: int | Val = 0) -> AbstractContextManager[Place]:
+        """Opens a loop over 0, step, ... below extent (or downwards), or from `first` on below one that is known when it runs."""
         if isinstance(extent, Val):
             return self.ev.loop(
                 "nest",
-                0,
+                first,
                 advance=lambda counter: f"add nsw i64 {counter}, {step}",
                 ends=lambda counter, following: f"icmp uge i64 {following}, {extent.name}",
             )
-        first, last = (extent - step, 0) if reverse else (0, extent - step)
+        start, last = (extent - step, 0) if reverse else (0, extent - step)
         return self.ev.loop(
             "nest",
-            first,
+            start,
             advance=lambda counter: f"add nsw i64 {counter}, {-step if reverse else step}",
             ends=lambda counter, following: f"icmp eq i64 {counter}, {last}",
         )

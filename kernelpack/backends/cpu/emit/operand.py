@@ -138,15 +138,16 @@ def end_along_k(ev: Evaluator, operand: OperandBuffer, step: int) -> Val | None:
     return ev.em.binary("mul", steps, literal(step, "i64")) if step > 1 else steps
 
 
-def steps_until(ev: Evaluator, bound: Bound, step: int, most: int) -> Val:
-    """Returns how many steps of so many places there are before the first place for which a bound does not hold: between 1 and `most`."""
+def steps_until(ev: Evaluator, bound: Bound, step: int, most: int, *, whole: bool = False) -> Val:
+    """Returns how many steps of so many places begin before the first place for which a bound does not hold, between 1 and `most`; or how
+    many `whole` ones end there, which may be none."""
     em = ev.em
-    end: Val = literal(bound.limit + step, "i64")
+    end: Val = literal(bound.limit + (1 if whole else step), "i64")
     for value, factor in bound.terms:
         scalar = ev.scalars[value]
         wide = scalar if scalar.type == "i64" else em.cast("sext", scalar, "i64")
         end = em.binary("sub", end, em.binary("mul", wide, literal(factor, "i64")))
     steps = em.binary("sdiv", end, literal(step, "i64")) if step > 1 else end
-    for name, limit in (("smax", 1), ("smin", most)):
+    for name, limit in (("smax", 0 if whole else 1), ("smin", most)):
         steps = em.call("i64", f"llvm.{name}.i64", [steps, literal(limit, "i64")])
     return steps
