@@ -231,3 +231,72 @@ def test_a_store_whose_mask_holds_for_a_whole_vector_needs_none() -> None:
     llir = str(compile_ttir(module, V3, Options()).stages["llir"])
     assert llir.count("@llvm.masked.store") > 0
     assert llir.count("label %store") >= llir.count("call void @llvm.masked.store")
+
+
+@kp.jit
+def whole_row(x, out, n, TILE: tl.constexpr):
+    """A row in one tile, as most kernels have it; and what is left in tiles after its end."""
+    i = tl.arange(0, TILE)
+    inside = i < n
+    value = tl.load(x + i, inside, other=-float("inf"))
+    power = tl.exp(value - tl.max(value, 0))
+    total = tl.sum(power, 0)
+    tl.store(out + i, power / total, inside)
+    tl.store(out + TILE + i, power)
+    zeros = tl.load(x + i, inside, other=0.0)
+    ones = tl.exp(zeros * 0.0)  # 1 after the end, too
+    tl.store(out + 2 * TILE + i, ones * total)
+    out += 3 * TILE
+    tl.store(out, tl.sum(ones, 0))
+    tl.store(out + 1, tl.max(ones, 0))
+    tl.store(out + 2, tl.sum(tl.where(inside, ones, 0.0), 0))
+    tl.store(out + 3, tl.min(tl.where(inside, zeros, 7.0), 0))
+    tl.store(out + 4, tl.sum(inside.to(tl.int32), 0))
+    tl.store(out + 5, tl.sum((zeros > 0).to(tl.int32) + 1, 0))
+    tl.store(out + 6, tl.reduce(ones * 2, 0, product_of_bits))
+    tl.store(out + 7, tl.argmax(tl.where(inside, i % 7, -1).to(tl.float32), 0))
+
+
+@kp.jit
+def product_of_bits(a, b):
+    return a * b
+
+
+WHOLE = 512
+
+
+@pytest.mark.parametrize("n", [0, 1, 100, 256, 511, 512, 600])
+@pytest.mark.parametrize("filled", ["small", "infinite", "nan"])
+def test_rows_in_one_tile_whose_length_is_known_when_they_run(n: int, filled: str) -> None:
+    x = torch.randint(-3, 3, (WHOLE,)).float()
+    if filled == "infinite":
+        x[:] = -float("inf")
+    elif filled == "nan":
+        x[n // 2 % WHOLE] = float("nan")
+    check(whole_row, (1,), x, torch.full((3 * WHOLE + 8,), 5.0), n, TILE=WHOLE, rtol=1e-5, atol=1e-6)
+
+
+@kp.jit
+def whole_rows(x, out, rows, n, TILE: tl.constexpr):
+    i, j = tl.arange(0, 4)[:, None], tl.arange(0, TILE)[None, :]
+    inside = (i < rows) & (j < n)
+    value = tl.load(x + i * TILE + j, inside, other=0.0).to(tl.float32)
+    mean = tl.sum(value, 1)[:, None] / n
+    centred = tl.where(j < n, value - mean, 0.0)
+    scale = tl.rsqrt(tl.sum(centred * centred, 1)[:, None] / n + 1e-5)
+    tl.store(out + i * TILE + j, (centred * scale).to(out.dtype.element_ty), inside)
+    tl.store(out + (4 + i) * TILE + j, centred.to(out.dtype.element_ty))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("rows", "n"), [(4, 1), (1, 300), (3, 512), (4, 509)])
+def test_several_rows_in_one_tile(dtype: torch.dtype, rows: int, n: int) -> None:
+    x = torch.randn(4, WHOLE).to(dtype)
+    check(whole_rows, (1,), x, torch.full((8, WHOLE), 5.0).to(dtype), rows, n, TILE=WHOLE, rtol=1e-2, atol=1e-2)
+
+
+def test_vectors_before_the_end_of_a_row_have_no_mask() -> None:
+    module = optimise_ttir(ttir_of(copied, [torch.ones(1), torch.ones(1), 8], {"TILE": 1024}))
+    llir = str(compile_ttir(module, V3, Options()).stages["llir"])
+    loops = llir.split("\nnest")
+    assert ["masked.load" in loop for loop in loops[1:]].count(False) >= 2  # that of whole tiles, and that of whole vectors

@@ -6,7 +6,8 @@ import pytest
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.cpu.plan.stops import stops_of
+from kernelpack.backends.cpu.plan.buffers import Naming
+from kernelpack.backends.cpu.plan.stops import Stop, stops_of
 from kernelpack.backends.cpu.plan.tile_program import Nest, naming, walk
 from kernelpack.backends.cpu.plan.ttir_to_tiles import ttir_to_tiles
 from kernelpack.compiler.stages import optimise_ttir
@@ -21,15 +22,15 @@ def stops(kernel: JITFunction, case: str, *lengths: str) -> list[dict[int, str]]
     made = ttir_to_tiles(optimise_ttir(ast_to_ttir(kernel, signature, {"CASE": case})), V3)
     name = naming(made.entry)
     nests = [statement for statement in walk(made.statements) if isinstance(statement, Nest)]
-    found = [stops_of(nest.roots, made.plain) for nest in nests]
     return [
-        {
-            axis: " ".join(f"{factor:+}{name(value)}" for value, factor in bound.terms) + f" <= {bound.limit}"
-            for axis, bound in each.items()
-        }
-        for each in found
-        if each
+        {axis: text(stop, name) for axis, stop in found.items()} for found in (stops_of(n, made.plain) for n in nests) if found
     ]
+
+
+def text(stop: Stop, name: Naming) -> str:
+    """A stop's terms and limit, and what goes on as one value after it."""
+    terms = " ".join(f"{factor:+}{name(value)}" for value, factor in stop.bound.terms)
+    return f"{terms} <= {stop.bound.limit}" + "".join(f", {root.text(name)}" for root in stop.evens)
 
 
 @kp.jit
@@ -106,19 +107,19 @@ def product(a, b):
     return a * b
 
 
-ROWS, COLUMNS = {0: "-1%rows <= -1"}, {1: "-1%columns <= -1"}
+ROWS, COLUMNS = "-1%rows <= -1", "-1%columns <= -1"
 
 
 @pytest.mark.parametrize(
     ("case", "found"),
     {
-        "stored": {**ROWS, **COLUMNS},
-        "stored whole": {},
-        "stored twice": ROWS,
-        "summed": COLUMNS,
-        "largest": COLUMNS,
-        "multiplied": {},
+        "stored": [{0: ROWS, 1: COLUMNS}],
+        "stored whole": [],
+        "stored twice": [{1: f"{COLUMNS}, value <- %value"}, {0: ROWS}],
+        "summed": [{1: f"{COLUMNS}, reduce <- reduce axis 1 of %value"}],
+        "largest": [{1: f"{COLUMNS}, reduce <- reduce axis 1 of %value"}],
+        "multiplied": [],
     }.items(),
 )
-def test_tiles_stop_where_nothing_is_stored_and_nothing_added(case: str, found: dict[int, str]) -> None:
-    assert stops(store, case, "rows", "columns") == ([found] if found else [])
+def test_tiles_stop_where_nothing_is_stored_and_one_value_follows(case: str, found: list[dict[int, str]]) -> None:
+    assert stops(store, case, "rows", "columns") == found
