@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from kernelpack.backends.cpu.emit.elements import element_bytes, from_memory, memory_type, to_memory
 from kernelpack.backends.cpu.emit.elementwise import Lowering
 from kernelpack.backends.cpu.emit.index_arithmetic import INDEX_ARITHMETIC, QUOTIENTS, divide_neighbours
-from kernelpack.backends.cpu.emit.masked_moves import is_native, load_lanes, store_lanes
+from kernelpack.backends.cpu.emit.masked_moves import is_native, load_lanes, store_if, store_masked
 from kernelpack.backends.cpu.emit.places import Affine, Index, Lanes, Place, Uniform, Vector, at_lane
 from kernelpack.backends.cpu.emit.streaming import ask_ahead, ask_for_next, is_stream, store_past_caches
 from kernelpack.backends.cpu.emit.structural import STRUCTURAL
@@ -127,24 +127,6 @@ class Evaluator:
         with em.into(self.frames[-1]):
             em.jump(after)
             em.label(after)
-        self.memo, self.addresses = memo, addresses
-
-    def steps(self, end: Val, count: int, step: int) -> Iterator[int]:
-        """Yields 0, step, ... as often as `count` says, and writes after each what leaves where the next one is not below `end`."""
-        em = self.em
-        done = em.new_label("done")
-        for number in range(count):
-            yield number * step
-            if number == 0:  # what is computed later may not be
-                memo, addresses = dict(self.memo), dict(self.addresses)
-            with em.into(self.frames[-1]):
-                if number < count - 1:
-                    following = em.new_label("next")
-                    em.branch(em.op("i1", f"icmp ule {end}, {(number + 1) * step}"), done, following)
-                    em.label(following)
-                else:
-                    em.jump(done)
-                    em.label(done)
         self.memo, self.addresses = memo, addresses
 
     def remember(self, key: tuple[object, ...], make: Callable[[], Val]) -> Val:
@@ -481,7 +463,7 @@ class Evaluator:
                     one = f"<1 x {stored.type}>"
                     single = em.op("<1 x i1>", f"insertelement <1 x i1> poison, {mask.val}, i64 0")
                     packed = em.op(one, f"insertelement {one} poison, {stored}, i64 0")
-                    self._store_masked(packed, pointer.val, single, size)
+                    store_masked(em, packed, pointer.val, single, size, self._own_memory)
                 return
             lanes_mask = self.vector(mask, I1) if mask is not None else None
             if isinstance(pointer, Affine) and pointer.step == size:
@@ -490,43 +472,15 @@ class Evaluator:
                 elif lanes_mask is None:
                     em.store(stored, pointer.base, size)
                 elif isinstance(mask, Uniform) and "avx512" not in em.features:  # its masked stores take tens of cycles
-                    self._store_if(mask.val, stored, pointer.base, size)
+                    store_if(em, mask.val, stored, pointer.base, size)
                 else:
-                    self._store_masked(stored, self._in_memory(pointer.base, mask_value, index, stored.type), lanes_mask, size)
+                    target = self._in_memory(pointer.base, mask_value, index, stored.type)
+                    store_masked(em, stored, target, lanes_mask, size, self._own_memory)
                 return
             pointers = self.vector(pointer, operand(op, "ptr").type)
             chosen = lanes_mask or literal(True, f"<{self.width} x i1>")
             name = f"llvm.masked.scatter.{suffix(stored.type)}.v{self.width}p0"
             em.call("void", name, [stored, pointers, Val("i32", str(size)), chosen])
-
-    def _store_if(self, holds: Val, value: Val, base: Val, size: int, otherwise: Callable[[], None] = lambda: None) -> None:
-        """Stores a vector, or does something else."""
-        em = self.em
-        store, other, after = em.new_label("store"), em.new_label("other"), em.new_label("after")
-        em.branch(holds, store, other)
-        em.label(store)
-        em.store(value, base, size)
-        em.jump(after)
-        em.label(other)
-        otherwise()
-        em.jump(after)
-        em.label(after)
-
-    def _store_masked(self, value: Val, base: Val, mask: Val, size: int) -> None:
-        em, width = self.em, vector_width(value.type)
-        if width == 1 or "avx512" in em.features:
-            self._store_lanes(value, base, mask, size)
-        else:  # others take tens of cycles: most masks that are not known hold for all lanes
-            bits = em.cast("bitcast", mask, f"i{width}")
-            whole = em.compare("icmp", "eq", bits, literal(-1, bits.type))
-            self._store_if(whole, value, base, size, lambda: self._store_lanes(value, base, mask, size))
-
-    def _store_lanes(self, value: Val, base: Val, mask: Val, size: int) -> None:
-        if vector_width(value.type) > 1 and not is_native(self.em, vector_width(value.type), size):
-            store_lanes(self.em, value, base, mask, size, self._own_memory(value.type))
-        else:
-            name = f"llvm.masked.store.{suffix(value.type)}.p0"
-            self.em.call("void", name, [value, base, Val("i32", str(size)), mask])
 
 
 def _bytes_of(kind: str) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kernelpack.llvm.text import Emitter, Val, element_type, literal, vector_width
+from collections.abc import Callable
+
+from kernelpack.llvm.text import Emitter, Val, element_type, literal, suffix, vector_width
 
 _PAGE = 4096
 _REGISTER = 16
@@ -55,10 +57,36 @@ def load_lanes(em: Emitter, base: Val, mask: Val, passed: Val, size: int, room: 
     return em.select(mask, em.load(wide, em.select(on_border, room, base), size), passed)
 
 
-def store_lanes(em: Emitter, value: Val, base: Val, mask: Val, size: int, room: Val) -> None:
-    """Stores the lanes of a vector where the mask holds, from `base` on. `room` is memory for a vector."""
-    em.store(value, room, 64)
-    _copy(em, base, room, _bits(em, mask), value.type, size)
+def store_if(em: Emitter, holds: Val, value: Val, base: Val, size: int, otherwise: Callable[[], None] = lambda: None) -> None:
+    """Stores a vector where a condition holds, or does something else."""
+    store, other, after = em.new_label("store"), em.new_label("other"), em.new_label("after")
+    em.branch(holds, store, other)
+    em.label(store)
+    em.store(value, base, size)
+    em.jump(after)
+    em.label(other)
+    otherwise()
+    em.jump(after)
+    em.label(after)
+
+
+def store_masked(em: Emitter, value: Val, base: Val, mask: Val, size: int, room: Callable[[str], Val]) -> None:
+    """Stores the lanes of a vector where the mask holds, from `base` on. `room` gives memory for a vector."""
+    width = vector_width(value.type)
+
+    def store_lanes() -> None:
+        if width > 1 and not is_native(em, width, size):
+            kept = room(value.type)
+            em.store(value, kept, 64)
+            _copy(em, base, kept, _bits(em, mask), value.type, size)
+        else:
+            em.call("void", f"llvm.masked.store.{suffix(value.type)}.p0", [value, base, Val("i32", str(size)), mask])
+
+    if width == 1 or "avx512" in em.features:
+        store_lanes()
+    else:  # others take tens of cycles: most masks that are not known hold for all lanes
+        bits = em.cast("bitcast", mask, f"i{width}")
+        store_if(em, em.compare("icmp", "eq", bits, literal(-1, bits.type)), value, base, size, store_lanes)
 
 
 def _bits(em: Emitter, mask: Val) -> Val:

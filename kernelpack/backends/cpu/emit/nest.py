@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
@@ -101,7 +101,7 @@ class NestEmitter:
         if whole == step:
             self._loops(rest, {**bases, axis: Place(end=whole)})
         elif end is not None and whole // step <= STRAIGHT:
-            for offset in self.ev.steps(end, whole // step, step):
+            for offset in self._steps(end, whole // step, step):
                 self._loops(rest, {**bases, axis: Place(offset=offset, end=offset + step)})
         elif end is not None and axis in self.blocking.stops:
             self._loops_to(end, axis, rest, bases)
@@ -114,6 +114,24 @@ class NestEmitter:
             self._fill(axis, bases, evens, end)
         if begins_reduction:
             self.reductions.finish(bases, end, evens)
+
+    def _steps(self, end: Val, count: int, step: int) -> Iterator[int]:
+        """Yields 0, step, ... as often as `count` says, and writes after each what leaves where the next one is not below `end`."""
+        em, ev = self.em, self.ev
+        done = em.new_label("done")
+        for number in range(count):
+            yield number * step
+            if number == 0:  # what is computed later may not be
+                memo, addresses = dict(ev.memo), dict(ev.addresses)
+            with em.into(ev.frames[-1]):
+                if number < count - 1:
+                    following = em.new_label("next")
+                    em.branch(em.op("i1", f"icmp ule {end}, {(number + 1) * step}"), done, following)
+                    em.label(following)
+                else:
+                    em.jump(done)
+                    em.label(done)
+        ev.memo, ev.addresses = memo, addresses
 
     def _loops_to(self, end: Val, axis: int, rest: list[int], bases: dict[int, Place]) -> None:
         """Writes a loop that stops at `end`: iterations in which the bound holds everywhere, which need no masks, and others."""

@@ -69,8 +69,8 @@ def _rest_of(root: Root, axis: int) -> list[Bound]:
         case Materialize(source=None, into=Buffer(inner_axis=inner)) if inner == axis:
             return _even(root.value, axis) or []
         case Reduce(op=op, axis=along) if along == axis and len(op.operands) == 1:
-            if adds(op) or changes_once_at_most(op, None):
-                return _even(op.operands[0], axis) or []
+            (source,) = op.operands
+            return _even(source, axis) or [] if adds(op) or changes_once_at_most(op, None) else []
     return []
 
 
