@@ -100,7 +100,7 @@ class NestEmitter:
         reverse = any(isinstance(r, Scan) and attribute(r.op, "reverse") for r in self.nest.roots) and axis == self.reduced
         if whole == step:
             self._loops(rest, {**bases, axis: Place(end=whole)})
-        elif end is not None and whole // step <= STRAIGHT:
+        elif end is not None and axis in self.blocking.stops and not rest and whole // step <= STRAIGHT:
             for offset in self._steps(end, whole // step, step):
                 self._loops(rest, {**bases, axis: Place(offset=offset, end=offset + step)})
         elif end is not None and axis in self.blocking.stops:
