@@ -52,16 +52,16 @@ def test_what_is_computed_under_the_mask_of_a_load_leaves_the_load_its_mask(form
 
 
 @kp.jit
-def copy_block(x, out, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def copy_block(x, out, kept, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     m, n = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
-    inside = (m < rows) & (n < columns)
+    inside = (tl.load(kept + m) > 0) & (n < columns)
     tl.store(out + m * columns + n, tl.load(x + m * columns + n, mask=inside, other=0.0), mask=inside)
 
 
 def test_rows_that_a_mask_leaves_out_are_not_looked_at() -> None:
     """A masked move reads and writes nothing there, but takes hundreds of cycles where no memory is."""
     target = Target.parse("cpu:x86-64-v4")
-    signature = {"x": "*fp32", "out": "*fp32", "rows": "i32", "columns": "i32"}
+    signature = {"x": "*fp32", "out": "*fp32", "kept": "*i32", "columns": "i32"}
     module = ast_to_ttir(copy_block, signature, {"ROWS": 4, "COLUMNS": 32})
     text = str(compile_ttir(optimise_ttir(module), target, Options()).stages["llir"])
     moved = re.findall(r"@llvm\.masked\.(?:load|store)\.v16f32\.p0\(.*?ptr (%[\w.]+)", text)
