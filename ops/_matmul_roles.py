@@ -38,16 +38,15 @@ def order_of(shape, blocks):
 
 
 @kp.jit
-def load_rows(a, few, batch, row, k, tile, full, rows, fresh):
-    """Starts copying a tile of a; where a ends in it, only pieces that have rows: TMA fills others with zeros, slower than it copies. In a
-    fresh tile, to which nothing was written yet, these become the first rows of a. They count in no row of the result."""
+def load_rows(a, few, batch, row, k, tile, full, rows):
+    """Starts copying a tile of a; where a ends in it, in pieces. Those that have no row become the first rows of a, which count in no row
+    of the result: TMA fills rows that are not there with zeros, slower than it copies."""
     if row + tile.shape[0] <= rows:
         hopper.async_load(a, [*batch, row, k], tile, full)
     else:
         for i in tl.static_range(tile.shape[0] // PIECE):
             piece = row + i * PIECE
-            if (piece < rows) | fresh:
-                hopper.async_load(few, [*batch, tl.where(piece < rows, piece, 0), k], tile, full, i * PIECE)
+            hopper.async_load(few, [*batch, tl.where(piece < rows, piece, 0), k], tile, full, i * PIECE)
 
 
 @kp.jit
@@ -56,25 +55,18 @@ def load_blocks(copy, a, few, b, a_batch, b_batch, rings, shape, blocks):
     copies: tl.constexpr = max(blocks.M // 64, 1)
     place = Place(0, 1)
     blocks_m, blocks_n, group = order_of(shape, blocks)
-    fresh = blocks.SLOTS  # slots that were not filled yet
     for block in range(tl.program_id(0), blocks_m * blocks_n, tl.num_programs(0)):
         m, n = place_of(block, blocks_m, blocks_n, group)
-        pieces = tl.minimum(tl.cdiv(shape.rows - m * blocks.M, PIECE), copies * 64 // PIECE)
         for k in range(0, tl.maximum(shape.depth, 1), blocks.K):  # beyond a tensor, tiles are zero
             slot = place.slot
             hopper.mbarrier_wait(rings.empty[slot], place.phase)
-            if few is None:
-                hopper.mbarrier_expect(rings.full[slot], rings.a.nbytes + rings.b.nbytes)
-            else:
-                loaded = tl.where(fresh > 0, copies * 64 // PIECE, pieces)
-                hopper.mbarrier_expect(rings.full[slot], loaded * (rings.a.nbytes * PIECE // 64) + rings.b.nbytes)
+            hopper.mbarrier_expect(rings.full[slot], copies * rings.a.nbytes + rings.b.nbytes)
             for i in tl.static_range(copies):
                 row, tile = m * blocks.M + i * 64, rings.a[slot * copies + i]
                 if few is None:
                     hopper.async_load(a, [*a_batch, row, k], tile, rings.full[slot])
                 else:
-                    load_rows(a, few, a_batch, row, k, tile, rings.full[slot], shape.rows, fresh > 0)
-            fresh -= 1
+                    load_rows(a, few, a_batch, row, k, tile, rings.full[slot], shape.rows)
             if blocks.B_TRANSPOSED:
                 hopper.async_load(b, [*b_batch, n * blocks.N, k], rings.b[slot], rings.full[slot])
             else:
