@@ -80,7 +80,7 @@ def config(point):
     """TILE is what the host function asks for. Arguments that are not aligned are read in blocks, whatever it is: so all tiles share a
     kernel."""
     if point.target.backend == "cpu":
-        return kp.Config({"WHOLE": 0, "BLOCK": 64}) if point["TILE"] == 0 else None
+        return kp.Config({"WHOLE": 0, "BLOCK": 128}) if point["TILE"] == 0 else None
     whole = point["TILE"] if point.specialized else 0
     return kp.Config({"WHOLE": whole, "BLOCK": 0 if whole else 4096}, num_warps=TILES.get(whole, 16), launch_pdl=early(point))
 
