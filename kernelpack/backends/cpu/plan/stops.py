@@ -26,6 +26,12 @@ _ZERO_KEEPS = (*_ANY_KEEPS, "arith.extsi", "arith.trunci", "arith.sitofp", "tt.f
 _SUMS = ("arith.addf", "arith.addi", "arith.ori", "arith.xori")
 _EXTREMA = {"arith.maximumf": -math.inf, "arith.maxnumf": -math.inf, "arith.minimumf": math.inf, "arith.minnumf": math.inf}
 """The number that such an operation leaves every number with."""
+_MOST = 256
+"""How many tiles are looked at for what a sum may hold: branches come together again and again."""
+
+
+Evens = dict[tuple[Value, int], list[Bound] | None]
+"""What `_even` found, by tile and axis."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +46,12 @@ class Stop:
 def stops_of(nest: Nest, plain: Mapping[Value, Mapping[int, Buffer]]) -> dict[int, Stop]:
     """Returns where a nest may stop, by axis. `plain` are the buffers of tiles."""
     found: dict[int, Stop] = {}
+    known: Evens = {}
     for axis in range(len(nest.shape)):
         needed = [_bounds(root, axis, plain) for root in nest.roots]
         evens: list[Root] = []
         for number, root in enumerate(nest.roots):
-            if not needed[number] and axis == nest.lane_axis and (rest := _rest_of(root, axis)):
+            if not needed[number] and axis == nest.lane_axis and (rest := _rest_of(root, axis, known)):
                 needed[number] = rest
                 evens.append(root)
         common = [bound for bound in needed[0] if all(bound in more for more in needed)]
@@ -63,14 +70,14 @@ def _bounds(root: Root, axis: int, plain: Mapping[Value, Mapping[int, Buffer]]) 
     return []
 
 
-def _rest_of(root: Root, axis: int) -> list[Bound]:
+def _rest_of(root: Root, axis: int, known: Evens) -> list[Bound]:
     """Returns bounds after which what a root takes is one value, which can be written, or combined with a result, when it is known."""
     match root:
         case Materialize(source=None, into=Buffer(inner_axis=inner)) if inner == axis:
-            return _even(root.value, axis) or []
+            return _even(root.value, axis, known) or []
         case Reduce(op=op, axis=along) if along == axis and len(op.operands) == 1:
             (source,) = op.operands
-            return _even(source, axis) or [] if adds(op) or changes_once_at_most(op, None) else []
+            return _even(source, axis, known) or [] if adds(op) or changes_once_at_most(op, None) else []
     return []
 
 
@@ -79,8 +86,14 @@ def adds(reduction: Operation) -> bool:
     return combine_name(reduction) in ("arith.addf", "arith.addi")
 
 
-def _even(value: Value, axis: int) -> list[Bound] | None:
+def _even(value: Value, axis: int, known: Evens) -> list[Bound] | None:
     """Returns bounds: where one does not hold, all elements of a tile along an axis are the same. None where they are anywhere."""
+    if (value, axis) not in known:
+        known[value, axis] = _evenness(value, axis, known)
+    return known[value, axis]
+
+
+def _evenness(value: Value, axis: int, known: Evens) -> list[Bound] | None:
     op, shape = value.defining_op, shape_of(value.type)
     if not shape or shape[axis] == 1:
         return None
@@ -92,18 +105,18 @@ def _even(value: Value, axis: int) -> list[Bound] | None:
             return None
         case "tt.load", _:
             mask, other = optional_operand(op, "mask"), optional_operand(op, "other")
-            return _both(_holds(mask, axis), _even(other, axis)) if other is not None else []
+            return _both(_holds(mask, axis), _even(other, axis, known)) if other is not None else []
         case "arith.select", (condition, _, other):
-            found = _both(_holds(condition, axis), _even(other, axis)) or []
+            found = _both(_holds(condition, axis), _even(other, axis, known)) or []
         case "tt.broadcast", (source,):
-            return _even(source, axis)
+            return _even(source, axis, known)
         case "tt.expand_dims", (source,):
-            return _even(source, axis - (axis > op.attributes["axis"]))
+            return _even(source, axis - (axis > op.attributes["axis"]), known)
     if not {Trait.ELEMENTWISE, Trait.PURE} <= definition(op.name).traits or op.regions:
         return found
     bounds: list[Bound] | None = None
     for operand in op.operands:
-        bounds = _both(bounds, _even(operand, axis))
+        bounds = _both(bounds, _even(operand, axis, known))
     return None if bounds is None else [*found, *bounds]
 
 
@@ -148,38 +161,51 @@ def _compared(condition: Value, chosen: Value, kept: Value, axis: int) -> list[B
     return _rest(chosen, axis, least) if least is not None and sides in ([chosen, kept], [kept, chosen]) else []
 
 
-def _rest(value: Value, axis: int, constant: float) -> list[Bound]:
+def _rest(value: Value, axis: int, constant: float, known: dict[Value, list[Bound]] | None = None) -> list[Bound]:
     """Returns bounds: where one does not hold, every element of a tile is a constant, which is 0 or infinite."""
+    known = {} if known is None else known
+    if value not in known:
+        known[value] = _rest_bounds(value, axis, constant, known)
+    return known[value]
+
+
+def _rest_bounds(value: Value, axis: int, constant: float, known: dict[Value, list[Bound]]) -> list[Bound]:
     op = value.defining_op
     if op is None:
         return []
     if op.name in (_ANY_KEEPS if constant else _ZERO_KEEPS):
-        return _rest(op.operand, axis, constant)
+        return _rest(op.operand, axis, constant, known)
     if op.name == "arith.mulf" and constant == 0:
         one, other = op.operands
-        bounds = _rest(other, axis, 0)
-        return [bound for bound in _rest(one, axis, 0) if bound in bounds]
+        bounds = _rest(other, axis, 0, known)
+        return [bound for bound in _rest(one, axis, 0, known) if bound in bounds]
     mask, rest = ending_of(value)
     return _holds(mask, axis) if isinstance(rest, (int, float)) and rest == constant else []
 
 
-def _is_never(value: Value, special: str, assumed: tuple[Value, ...] = ()) -> bool:
+def _is_never(value: Value, special: str) -> bool:
     """Whether no element of a tile is `negative zero`, or `NaN`: of what loops carry, if it begins so and goes on so."""
+    return _stays(value, special, (), [])
+
+
+def _stays(value: Value, special: str, assumed: tuple[Value, ...], looked_at: list[Value]) -> bool:
     if value in assumed:
         return True
+    looked_at.append(value)
     slot, op = slot_of(value), value.defining_op
-    if slot is not None:
-        return all(_is_never(source, special, (*assumed, *slot.values)) for source in slot.source_values())
-    if op is None:
+    if len(looked_at) > _MOST or (slot is None and op is None):
         return False
+    if slot is not None:
+        return all(_stays(source, special, (*assumed, *slot.values), looked_at) for source in slot.source_values())
+    assert op is not None
     match op.name, op.operands:
         case "arith.constant", _:
             number = op.attributes["value"]
             return not (math.isnan(number) if special == "NaN" else number == 0 and math.copysign(1, number) < 0)
         case "arith.select", (_, one, other):
-            return all(_is_never(side, special, assumed) for side in (one, other))
+            return all(_stays(side, special, assumed, looked_at) for side in (one, other))
         case "math.fma", (factor, other, total) if factor is other and special == "negative zero":  # squares do not round to it
-            return _is_never(total, special, assumed)
+            return _stays(total, special, assumed, looked_at)
         case name, sides if name in {"negative zero": ("arith.addf",), "NaN": ("arith.maxnumf", "arith.minnumf")}[special]:
-            return any(_is_never(side, special, assumed) for side in sides)
+            return any(_stays(side, special, assumed, looked_at) for side in sides)
     return False

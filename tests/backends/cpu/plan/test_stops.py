@@ -123,3 +123,32 @@ ROWS, COLUMNS = "-1%rows <= -1", "-1%columns <= -1"
 )
 def test_tiles_stop_where_nothing_is_stored_and_one_value_follows(case: str, found: list[dict[int, str]]) -> None:
     assert stops(store, case, "rows", "columns") == found
+
+
+@kp.jit
+def long_formula(x, out, n, CASE: tl.constexpr):
+    i = tl.arange(0, 512)
+    value = tl.load(x + i, i < n, other=0.0)
+    for _ in tl.static_range(64):
+        value = value * value + value
+    tl.store(out, tl.sum(value, 0))
+
+
+def test_what_a_formula_takes_twice_is_looked_at_once() -> None:
+    assert stops(long_formula, "", "n") == [{0: "-1%n <= -1, %68 <- reduce axis 0 of %value_63"}]
+
+
+@kp.jit
+def many_branches(x, out, n, CASE: tl.constexpr):
+    i = tl.arange(0, 64)
+    acc = tl.zeros([64], tl.float32)
+    for begin in range(0, n, 64):
+        value = tl.load(x + begin + i, begin + i < n, other=0.0)
+        for number in tl.static_range(64):
+            if begin > number:
+                acc += value
+    tl.store(out + i, acc)
+
+
+def test_branches_that_come_together_are_given_up_after_some() -> None:
+    stops(many_branches, "", "n")
