@@ -9,7 +9,7 @@ from kernelpack.ir.dialect import Trait, definition, operand_name, optional_oper
 from kernelpack.ir.types import is_int, shape_of
 from kernelpack.ir.views import factors, is_zero, slot_fed_by
 
-_ZERO_STAYS_ZERO = ("arith.extf", "arith.truncf", "arith.extsi", "arith.trunci", "arith.sitofp", "tt.fp_to_fp")
+ZERO_STAYS_ZERO = ("arith.extf", "arith.truncf", "arith.extsi", "arith.trunci", "arith.sitofp", "tt.fp_to_fp")
 
 
 def depth_of(dot: Operation) -> Bound | None:
@@ -98,7 +98,7 @@ def _bounds(tile: Value, axis: int) -> list[Bound]:
     op = tile.defining_op
     if op is None:
         return []
-    if op.name in _ZERO_STAYS_ZERO:
+    if op.name in ZERO_STAYS_ZERO:
         return _bounds(op.operand, axis)
     if op.name == "tt.trans":
         return _bounds(op.operand, op.attributes["order"][axis])

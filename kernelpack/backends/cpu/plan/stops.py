@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelpack.backends.cpu.facts.affine import Bound, bounds_along
+from kernelpack.backends.cpu.facts.ends import ZERO_STAYS_ZERO
 from kernelpack.backends.cpu.facts.observed import changes_once_at_most, ending_of
 from kernelpack.backends.cpu.plan.buffers import Buffer
 from kernelpack.backends.cpu.plan.sinks import Materialize, Reduce, Root, Store
@@ -20,15 +21,12 @@ from kernelpack.ir.dialects.tt import combine_name
 from kernelpack.ir.types import I1, element_of, shape_of
 from kernelpack.ir.views import slot_of
 
-_ANY_KEEPS = ("arith.extf", "arith.truncf")
-_ZERO_KEEPS = (*_ANY_KEEPS, "arith.extsi", "arith.trunci", "arith.sitofp", "tt.fp_to_fp")
-"""What makes infinities, or zeros, of themselves."""
+_INFINITY_STAYS = ("arith.extf", "arith.truncf")
 _SUMS = ("arith.addf", "arith.addi", "arith.ori", "arith.xori")
 _EXTREMA = {"arith.maximumf": -math.inf, "arith.maxnumf": -math.inf, "arith.minimumf": math.inf, "arith.minnumf": math.inf}
 """The number that such an operation leaves every number with."""
 _MOST = 256
 """How many tiles are looked at for what a sum may hold: branches come together again and again."""
-
 
 Evens = dict[tuple[Value, int], list[Bound] | None]
 """What `_even` found, by tile and axis."""
@@ -173,7 +171,7 @@ def _rest_bounds(value: Value, axis: int, constant: float, known: dict[Value, li
     op = value.defining_op
     if op is None:
         return []
-    if op.name in (_ANY_KEEPS if constant else _ZERO_KEEPS):
+    if op.name in (_INFINITY_STAYS if constant else ZERO_STAYS_ZERO):
         return _rest(op.operand, axis, constant, known)
     if op.name == "arith.mulf" and constant == 0:
         one, other = op.operands
