@@ -155,6 +155,12 @@ EXAMPLES: dict[str, str] = {
         "cpu.check_access"(%1, %0) <{message = "load through x", parameters = array<i32: 0>}> : (tensor<8xi1>, tensor<8xi32>) -> ()
         """
     ),
+    "prefetched": function(
+        """
+        "cpu.prefetch"(%p) : (!tt.ptr<f32>) -> ()
+        """,
+        "%p: !tt.ptr<f32>",
+    ),
     "bytes": function(
         """
         %0 = tt.make_range {end = 8 : i32, start = 0 : i32} : tensor<8xi32>

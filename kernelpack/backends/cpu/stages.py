@@ -18,6 +18,7 @@ from kernelpack.backends.cpu.ttir.check_accesses import check_accesses
 from kernelpack.backends.cpu.ttir.dot_bytes import dot_bytes
 from kernelpack.backends.cpu.ttir.expand_ops import expand_ops
 from kernelpack.backends.cpu.ttir.gather_pairs import gather_pairs
+from kernelpack.backends.cpu.ttir.prefetch_next import prefetch_next
 from kernelpack.backends.cpu.ttir.version_masks import version_masks
 from kernelpack.context import Context
 from kernelpack.ir.core import Operation
@@ -30,7 +31,7 @@ _STRUCTURE = {
     "builtin.module", "tt.func", "tt.return", "tt.get_program_id", "tt.get_num_programs", "tt.make_range", "tt.splat",
     "tt.unsplat", "tt.expand_dims", "tt.broadcast", "tt.reshape", "tt.trans", "tt.join", "tt.split", "tt.addptr", "tt.load",
     "tt.store", "tt.atomic_rmw", "tt.atomic_cas", "tt.gather", "tt.histogram", "tt.map_elementwise",
-    "tt.map_elementwise.return", "tt.print", "tt.assert", "cpu.check_access", "tt.cat", "tt.dot", "tt.reduce", "tt.reduce.return", "tt.scan",
+    "tt.map_elementwise.return", "tt.print", "tt.assert", "cpu.check_access", "cpu.prefetch", "tt.cat", "tt.dot", "tt.reduce", "tt.reduce.return", "tt.scan",
     "tt.scan.return", "scf.for", "scf.if", "scf.while", "scf.condition", "scf.yield", "arith.constant", "gpu.barrier", "gpu.gdc_wait", "gpu.gdc_launch_dependents",
 }  # fmt: skip
 
@@ -64,10 +65,11 @@ CPU_TTIR = Pipeline(
         Pass("gather_pairs", lambda module, context: gather_pairs(module)),
         Pass("check_accesses", check_accesses, after=("expand_ops",), when=lambda _, context: context.options.checked),
         Pass("carry_scalars", lambda module, context: carry_scalars(module), after=("expand_ops",)),
+        Pass("prefetch_next", lambda module, context: prefetch_next(module), after=("carry_scalars",)),
         Pass(
             "version_masks",
             lambda module, context: version_masks(module, level_of_kernel(context.target, module)),
-            after=("carry_scalars",),
+            after=("carry_scalars", "prefetch_next"),
         ),
         *TTIR.parts,
     ),

@@ -13,6 +13,8 @@ CPU = Dialect(
             attributes=[attr("message", "str"), attr("parameters", "ints")],
             effects=[Effect.OTHER],
         ),
+        # asks for what is read soon, which changes nothing
+        row("cpu.prefetch", "ptr: pointer", results=0, effects=[Effect.OTHER]),
         # acc and the sum of the products of the four bytes of a with those of b; unsigned bytes of a are at most `a_most`
         row(
             "cpu.dot_bytes",

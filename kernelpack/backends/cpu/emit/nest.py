@@ -15,6 +15,7 @@ from kernelpack.backends.cpu.emit.operand import end_along_k, steps_until, write
 from kernelpack.backends.cpu.emit.places import Index, Place, at_lane
 from kernelpack.backends.cpu.emit.reductions import Reductions
 from kernelpack.backends.cpu.emit.regions import Regions
+from kernelpack.backends.cpu.emit.streaming import ask_for_rows
 from kernelpack.backends.cpu.emit.transpose import turn
 from kernelpack.backends.cpu.facts.features import Level
 from kernelpack.backends.cpu.plan.buffers import K_STEP, Buffer, OperandBuffer
@@ -24,6 +25,7 @@ from kernelpack.backends.cpu.plan.sinks import (
     Map,
     Materialize,
     Message,
+    Prefetch,
     Reduce,
     Root,
     Scan,
@@ -256,6 +258,9 @@ class NestEmitter:
                         self._count(root, points[0])
                     case Message():
                         self._message(root, points[0])
+                    case Prefetch():
+                        for point in points:
+                            ask_for_rows(self.ev, root.op, point)
                     case Store() | Materialize():
                         value = operand(root.op, "value") if isinstance(root, Store) else root.value
                         source = root.source if isinstance(root, Materialize) else None

@@ -6,11 +6,12 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kernelpack.backends.cpu.emit.elements import element_bytes
 from kernelpack.backends.cpu.emit.places import Affine, Index
 from kernelpack.backends.cpu.facts.moving import moves_along
 from kernelpack.ir.core import Operation, Value
-from kernelpack.ir.dialect import operand
-from kernelpack.ir.types import Type, shape_of
+from kernelpack.ir.dialect import operand, pointee_of
+from kernelpack.ir.types import Type, element_of, shape_of
 from kernelpack.llvm.text import Emitter, Val, literal, vector_width
 
 if TYPE_CHECKING:
@@ -53,6 +54,17 @@ def ask_for_next(ev: Evaluator, load: Operation, index: Index) -> None:
     next_row = ev.evaluate(pointer, tuple(later))
     if isinstance(next_row, Affine):
         ask_for(ev.em, next_row.base, first=False)
+
+
+def ask_for_rows(ev: Evaluator, op: Operation, index: Index) -> None:
+    """Prefetches what pointers of lanes that follow each other point to: each line once."""
+    pointer = operand(op, "ptr")
+    size, lanes = element_bytes(element_of(pointee_of(pointer.type))), ev.evaluate(pointer, index)
+    start = size * sum(place.offset for place in index if place.lanes)
+    if isinstance(lanes, Affine) and lanes.step == size:
+        with ev.em.into(ev.frames[-1]):
+            for offset in range(-start % _LINE, ev.width * size, _LINE):
+                ask_for(ev.em, ev.em.offset(lanes.base, offset) if offset else lanes.base, first=False)
 
 
 def _is_computed(ev: Evaluator, value: Value) -> bool:

@@ -59,7 +59,7 @@ class Review:
                 if op is not None and outside and self.is_virtual(value) and not is_pointer(value.type):
                     covered = all(_defined_in(parent, op.parent) for parent in evaluation.parents)
                     if not covered and self.cost(value, listed_only=True) >= _COST["tt.load"]:
-                        learned |= self.keep(value)
+                        learned |= self.keep(_without_copies(value))
                 learned |= self.keep_across(value, evaluation)
         return learned
 
@@ -115,7 +115,7 @@ class Review:
         learned = False
         for value in count:
             if value in shared and not parents[value] <= shared:
-                learned |= self.keep(value)
+                learned |= self.keep(_without_copies(value))
         return learned
 
     def keep(self, value: Value, axis: int | None = None) -> bool:
@@ -228,6 +228,14 @@ class Review:
             self.known.copy_at_end.add((deepest.terminator, deepest.index))
         else:
             self.known.snapshot.add(old)
+
+
+def _without_copies(value: Value) -> Value:
+    """Returns a tile that has the elements of another one, each as seldom as may be."""
+    op = value.defining_op
+    while op is not None and op.name in ("tt.broadcast", "tt.expand_dims") and isinstance(op.operand.type, TensorType):
+        value, op = op.operand, op.operand.defining_op
+    return value
 
 
 @dataclass(frozen=True)

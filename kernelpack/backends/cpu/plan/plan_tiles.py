@@ -11,7 +11,7 @@ from kernelpack.backends.cpu.facts.features import Level
 from kernelpack.backends.cpu.plan.buffers import BUFFERED, Buffer, InPlace, Naming, Operand, OperandBuffer, Storage, tile_name
 from kernelpack.backends.cpu.plan.fuse_nests import FusedStatements
 from kernelpack.backends.cpu.plan.plan_product import plan_operand
-from kernelpack.backends.cpu.plan.sinks import Atomic, Histogram, Map, Materialize, Message, Reduce, Scan, Store
+from kernelpack.backends.cpu.plan.sinks import Atomic, Histogram, Map, Materialize, Message, Prefetch, Reduce, Scan, Store
 from kernelpack.backends.cpu.plan.tile_program import Dot, For, If, Scalar, Statement, TileProgram, While
 from kernelpack.ir import views
 from kernelpack.ir.core import Block, Operation, OpResult, Value
@@ -221,6 +221,8 @@ class Planner:
             case "tt.print" | "tt.assert" | "cpu.check_access" if tiles:
                 shown, *_ = op.operands
                 made.add(Message(op, position), len(shape_of(shown.type)) - 1)
+            case "cpu.prefetch":
+                made.add(Prefetch(op, position), self.axes.memory_axis(operand(op, "ptr")) or 0)
             case "tt.atomic_rmw" | "tt.atomic_cas" if tiles:
                 old = self.target(op.result, direct).buffer if op.result.uses else None
                 made.add(Atomic(op, old, position), self.store_lanes(op))

@@ -123,7 +123,18 @@ class Message:
         return f"{self.op.name.split('.')[1]} {', '.join(map(name, self.op.operands))}"
 
 
-Root = Materialize | Reduce | Scan | Store | Atomic | Map | Histogram | Message
+@dataclass(eq=False)
+class Prefetch:
+    """Asks for the memory that pointers point to."""
+
+    op: Operation
+    position: int
+
+    def text(self, name: Naming) -> str:
+        return f"prefetch {name(self.op.operand)}"
+
+
+Root = Materialize | Reduce | Scan | Store | Atomic | Map | Histogram | Message | Prefetch
 
 ALONE = (Scan, Atomic, Map, Histogram, Message)
 """Roots that share a nest with no other."""
@@ -167,7 +178,7 @@ def made_by(root: Root) -> list[Value]:
     match root:
         case Materialize():
             return [root.value] if isinstance(root.into, Buffer) else []
-        case Store() | Message():
+        case Store() | Message() | Prefetch():
             return []
         case _:
             return list(root.op.results)
@@ -182,5 +193,5 @@ def buffers_of(root: Root) -> list[Storage]:
             return [root.into] if root.into is not None else []
         case Reduce() | Scan() | Map():
             return [buffer for buffer in root.into if buffer is not None]
-        case Store() | Message():
+        case Store() | Message() | Prefetch():
             return []
