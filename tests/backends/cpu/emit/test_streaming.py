@@ -7,9 +7,11 @@ import pytest
 import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.backends.cpu.emit.streaming import ask_ahead, finish_streams, store_past_caches
+from kernelpack.backends.cpu.facts.features import Level
+from kernelpack.backends.cpu.ttir.prefetch_next import prefetch_next
 from kernelpack.llvm.text import Emitter, Val
 from tests.backends.cpu.emit.llir import program, whole, written
-from tests.backends.cpu.plan.plans import V3, V4
+from tests.backends.cpu.plan.plans import V3, V4, ttir
 from tests.backends.fragments import count, in_order
 
 
@@ -46,6 +48,24 @@ def test_short_rows_ask_for_those_of_the_next_tile_that_the_loop_goes_to(along: 
     text = whole(sum_of_rows, V4, n="i32", stride="i32", ROWS=8, COLUMNS=32, ALONG=along)
     assert ("@llvm.prefetch.p0(ptr %" in text) is along
     assert ("i32 0, i32 2, i32 1)" in text) is along
+
+
+@kp.jit
+def sum_of_pages(x, table, out, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    rows, columns = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
+    total = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for number in range(n):
+        page = x + tl.load(table + number) * (ROWS * COLUMNS)
+        total += tl.load(page + rows[:, None] * COLUMNS + columns[None, :], eviction_policy="evict_first")
+    tl.store(out + rows[:, None] * COLUMNS + columns[None, :], total)
+
+
+@pytest.mark.parametrize(("level", "columns", "lines"), [(V3, 64, 4), (V3, 8, 2), (V4, 64, 8), (V4, 16, 2)])
+def test_pages_are_asked_for_by_their_lines(level: Level, columns: int, lines: int) -> None:
+    module = prefetch_next(ttir(sum_of_pages, table="*i32", n="i32", ROWS=2, COLUMNS=columns))
+    text = whole(module, level)
+    assert text.count("call void @llvm.prefetch.p0(ptr %") == lines  # of one row in a loop, or of both
+    assert "i32 0, i32 2, i32 1)" in text
 
 
 def test_an_aligned_address_is_written_past_the_caches() -> None:

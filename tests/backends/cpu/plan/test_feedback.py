@@ -143,6 +143,35 @@ def test_a_load_before_a_loop_is_not_repeated_by_its_iterations() -> None:
 
 
 @kp.jit
+def scores(x, y, out, n, M: tl.constexpr, N: tl.constexpr, D: tl.constexpr):
+    m, k, d = tl.arange(0, M), tl.arange(0, N), tl.arange(0, D)
+    query = tl.load(x + m[:, None] * D + d[None, :])
+    for i in range(n):
+        keys = tl.load(y + (i * N + k[:, None]) * D + d[None, :])
+        tl.store(out + (i * M + m[:, None]) * N + k[None, :], tl.sum(query[:, None, :] * keys[None, :, :], axis=2))
+
+
+def test_a_tile_that_is_broadcast_in_a_loop_is_kept_as_it_is() -> None:
+    assert "buffer query: 4x64xf32, lanes 1" in plan(scores, n="i32", M=4, N=16, D=64)
+    assert "4x16x64" not in plan(scores, n="i32", M=4, N=16, D=64).partition("nest")[0]
+
+
+@kp.jit
+def two_sums(x, y, out, other, M: tl.constexpr, N: tl.constexpr):
+    m, n = tl.arange(0, M), tl.arange(0, N)
+    e = tl.exp(tl.load(x + m))
+    tl.store(out + m, tl.sum(e[:, None] * tl.load(y + m[:, None] * N + n[None, :]), axis=1))
+    tl.debug_barrier()
+    tl.store(other + m, tl.max(e[:, None] + tl.load(y + m[:, None] * N + n[None, :]), axis=1))
+
+
+def test_a_tile_that_two_nests_broadcast_is_kept_as_it_is() -> None:
+    text = plan(two_sums, M=16, N=64)
+    assert "buffer e: 16xf32" in text
+    assert "16x64xf32" not in text.partition("nest")[0]
+
+
+@kp.jit
 def indices(out, n, S: tl.constexpr):
     i = tl.arange(0, S)
     even = i * 2
