@@ -133,8 +133,8 @@ def decode_part(
     first = tl.program_id(1) * chunk
     stop = tl.minimum(sizes.keys, first + chunk)
     if BLOCK_M < 16:
-        shared = tl.where(inside, (head * sizes.group + heads) * bias.head + queries * bias.row, 0)
-        sums = attend_few(sums, q, source, bias.start + batch * bias.batch + shared, bias.given, first, stop, sizes, scale, BLOCK_N)
+        at = batch * bias.batch + tl.where(inside, (head * sizes.group + heads) * bias.head + queries * bias.row, 0)
+        sums = attend_few(sums, q, source, bias.start + at, bias.given, first, stop, sizes, scale, BLOCK_N)
     else:
         whole = first
         if SPLIT:
