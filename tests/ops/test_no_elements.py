@@ -51,6 +51,7 @@ CALLS: list[tuple[str, tuple[torch.Tensor, ...]]] = [
     ("quantized_matmul", (x(MANY, 0), torch.empty(0, 0, 4, 64, dtype=torch.int32), x(0, 1, 64), x(0, 0, 64))),
     ("mha", (x(1, MANY, 3, 0), x(1, MANY, 5, 0), x(1, MANY, 5, 0))),
     ("mha", (x(1, 1, MANY, 0), x(1, 1, 5, 0), x(1, 1, 5, 0))),
+    ("mha", (x(1, 2, 0, 64), x(1, 2, 300, 64), x(1, 2, 300, 64), x(2, 0, 300))),
 ]
 
 

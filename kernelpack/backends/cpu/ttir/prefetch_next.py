@@ -51,9 +51,12 @@ def _formula(pointer: Value, loop: Operation) -> list[Operation] | None:
     """Returns the operations of a loop's body that compute pointers from what it counts, in their order; None where there are others:
     what it carries, what has regions, and loads but of numbers whose own addresses need no load."""
     found: set[Operation] = set()
-    waiting: list[tuple[Value, bool]] = [(pointer, False)]
+    waiting, seen = [(pointer, False)], set[tuple[Value, bool]]()
     while waiting:
         value, loaded = waiting.pop()
+        if (value, loaded) in seen:
+            continue
+        seen.add((value, loaded))
         op = value.defining_op
         if op is None and value in For.of(loop).arguments:
             return None

@@ -10,7 +10,8 @@ import kernelpack.language as tl
 from kernelpack.backends.cpu.ttir.prefetch_next import prefetch_next
 from kernelpack.compiler.stages import optimise_ttir
 from tests.backends.cpu.agreement import check, ttir_of
-from tests.passes.before_after import stays
+from tests.ir.examples import parse
+from tests.passes.before_after import stays, wrap
 
 ARGUMENTS = "%x: !tt.ptr<f32>, %table: !tt.ptr<i32>, %n: i32, %zero: i32, %one: i32, %none: f32"
 PLACES = """
@@ -63,6 +64,13 @@ READ = """
 )
 def test_others_stay(body: str) -> None:
     stays(prefetch_next, ARGUMENTS, body)
+
+
+def test_a_sum_of_equal_numbers_is_looked_at_once() -> None:
+    doubled = "".join(f"%d{i + 1} = arith.addi %d{i}, %d{i} : i32\n" for i in range(64))
+    body = READ + "%d0 = arith.addi %k, %k : i32\n" + doubled
+    module = parse(wrap(loop(body + PLACES.format(number="d64", policy=ONCE)), ARGUMENTS))
+    assert str(prefetch_next(module)).count("cpu.prefetch") == 1  # rather than after 2^64 steps
 
 
 @kp.jit
