@@ -9,7 +9,7 @@ from typing import NamedTuple
 import kernelpack as kp
 import kernelpack.language as tl
 
-from ._attend import Form, Source, Strides, Sums, attend, exponent_of, mean_of, no_sums, strides_of
+from ._attend import Form, MaskStrides, Source, Strides, Sums, attend, exponent_of, load_bias, mean_of, no_sums, strides_of
 from ._exponents import LOG2_E
 from ._roles import begin_early, early
 
@@ -44,13 +44,42 @@ class PartStrides(NamedTuple):
     out: Strides
 
 
+class Bias(NamedTuple):
+    """What is added to scores that are scaled, if anything: where it begins, and how far apart it lies for batches, heads and queries.
+    That of keys lies side by side."""
+
+    start: tl.tensor
+    given: tl.int1
+    batch: tl.int64
+    head: tl.int64
+    row: tl.int64
+
+
 @kp.jit
-def attend_few(sums, q, source, start, stop, sizes, scale, BLOCK_N: tl.constexpr):
+def decode_bias(attn_mask, bias, strides, heads, queries, keys, BLOCK: tl.constexpr):
+    """Writes what a mask adds to the scores of one query, as Bias says."""
+    number = tl.program_id(0).to(tl.int64)
+    batch, head, query = number // (heads * queries), number // queries % heads, number % queries
+    row = attn_mask + batch * strides.batch + head * strides.head + query * strides.row
+    for first in range(0, keys, BLOCK):
+        key = first + tl.arange(0, BLOCK)
+        inside = key < keys
+        if strides.column == 1:
+            loaded = load_bias(row + key, inside)
+        else:
+            loaded = load_bias(row + key * strides.column, inside)
+        tl.store(bias + number * keys + key, loaded, mask=inside)
+
+
+@kp.jit
+def attend_few(sums, q, source, bias, given, start, stop, sizes, scale, BLOCK_N: tl.constexpr):
     """As `attend`, for so few queries that transposing keys for a product would take longer than the products of their elements. There
-    is one key at least. Returns maxima in units of log2(e)."""
+    is one key at least. `bias` [rows] are pointers to what is added for the first key, if it is given. Returns half the maxima in units of
+    log2(e)."""
     sign = tl.where(scale < 0.0, -1.0, tl.where(scale == 0.0, 0.0, 1.0))
     q = q.to(tl.float32) * sign  # the largest product is then the largest score
-    unit = tl.where(tl.abs(scale) < 2.0**-126, 2.0**-126, tl.abs(scale)) * LOG2_E  # a scale of NaN stays one
+    unit = tl.where(tl.abs(scale) < 2.0**-126, 2.0**-126, tl.abs(scale))  # a scale of NaN stays one
+    rest = tl.where(given, 1.0, unit) * LOG2_E  # scores with a bias are scaled: the lowest float stays finite
     offs_n, offs_d = source.numbers, tl.arange(0, q.shape[1])
     k_tile = source.key + offs_n[:, None] * source.key_step + offs_d[None, :]
     v_tile = source.value + offs_n[:, None] * source.value_step + offs_d[None, :]
@@ -59,29 +88,32 @@ def attend_few(sums, q, source, start, stop, sizes, scale, BLOCK_N: tl.constexpr
         k_inside = inside[:, None] & (offs_d[None, :] < sizes.head_dim)
         k = tl.load(k_tile + n.to(tl.int64) * source.key_step, mask=k_inside, other=0.0).to(tl.float32)
         scores = tl.sum(q[:, None, :] * k[None, :, :], axis=2)
+        if given:
+            added = tl.load(bias[:, None] + (n + offs_n)[None, :], mask=inside[None, :], other=-float("inf"))
+            scores = tl.where(added == -float("inf"), -float("inf"), scores * unit + added)
         scores = tl.where(inside[None, :], scores, -float("inf"))
         largest = tl.maximum(sums.largest, tl.max(scores, axis=1))
         finite = tl.where(largest == -float("inf"), 0.0, largest)  # products of -inf alone: no weight, not NaN
-        p = tl.exp2((scores - finite[:, None]) * unit)
-        rescale = tl.exp2((sums.largest - finite) * unit)
+        p = tl.exp2((scores - finite[:, None]) * rest)
+        rescale = tl.exp2((sums.largest - finite) * rest)
         weights = sums.weights * rescale + tl.sum(p, axis=1)
         v_inside = inside[:, None] & (offs_d[None, :] < sizes.value_dim)
         v = tl.load(v_tile + n.to(tl.int64) * source.value_step, mask=v_inside, other=0.0).to(tl.float32)
         values = tl.dot(p, v, sums.values * rescale[:, None], input_precision="ieee")
         sums = Sums(weights, largest, values)
-    return Sums(sums.weights, sums.largest * unit, sums.values)
+    return Sums(sums.weights, sums.largest * (rest * 0.5), sums.values)
 
 
 @kp.jit
 def decode_part(
-    query, key, value, partial, weights, out, strides, sizes, scale, chunk,
+    query, key, value, partial, weights, out, bias, strides, sizes, scale, chunk,
     HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
     """`chunk` keys of one key head, a multiple of BLOCK_N, for all rows that share it, at most BLOCK_M.
 
     One part gives out, [batches, kv_heads * group, queries, value_dim]. Of several, partial [heads, parts, rows, value_dim] gets
-    sums that are not yet divided, weights [heads, parts, rows, 2] the maximum of the scores in units of log2(e) and the sum of
-    exponentials relative to it. SPLIT is that of mha_block.
+    sums that are not yet divided, weights [heads, parts, rows, 2] half the maximum of the scores in units of log2(e), which is
+    finite for the lowest float too, and the sum of exponentials relative to it. SPLIT is that of mha_block. Fewer than 16 rows know a bias.
     """
     begin_early()
     form: tl.constexpr = Form(False, BLOCK_N, False, True)
@@ -95,20 +127,22 @@ def decode_part(
     key += batch * strides.key.batch + head * strides.key.head
     value += batch * strides.value.batch + head * strides.value.head
     source = Source(numbers, key, value, None, strides.key.row, strides.value.row, 0, 0)
-    q_rows = query + rows // sizes.queries * strides.query.head + rows % sizes.queries * strides.query.row
+    heads, queries = rows // sizes.queries, rows % sizes.queries
+    q_rows = query + heads * strides.query.head + queries * strides.query.row
     q = tl.load(q_rows[:, None] + columns[None, :], mask=inside[:, None] & (columns[None, :] < sizes.head_dim), other=0.0)
     sums = no_sums(BLOCK_M, HEAD_DIM)
     first = tl.program_id(1) * chunk
     stop = tl.minimum(sizes.keys, first + chunk)
     if BLOCK_M < 16:
-        sums = attend_few(sums, q, source, first, stop, sizes, scale, BLOCK_N)
+        at = batch * bias.batch + tl.where(inside, (head * sizes.group + heads) * bias.head + queries * bias.row, 0)
+        sums = attend_few(sums, q, source, bias.start + at, bias.given, first, stop, sizes, scale, BLOCK_N)
     else:
         whole = first
         if SPLIT:
             whole += (stop - first) // BLOCK_N * BLOCK_N
             sums = attend(sums, q, source, rows, first, whole, sizes, scale, 0, False, form)
         sums = attend(sums, q, source, rows, whole, stop, sizes, scale, 0, True, form)
-        sums = Sums(sums.weights, exponent_of(sums.largest, q.dtype), sums.values)
+        sums = Sums(sums.weights, exponent_of(sums.largest, q.dtype) * 0.5, sums.values)
     in_tile = inside[:, None] & (columns[None, :] < sizes.value_dim)
     if tl.num_programs(1) == 1:
         result = mean_of(sums)
@@ -144,8 +178,8 @@ def decode_sum(partial, weights, out, strides, sizes, parts, HEAD_DIM: tl.conste
         tile = tl.load(partial + at[:, None] * sizes.value_dim + columns[None, :], mask=in_tile, other=0.0)
         above = tl.maximum(highest, tl.max(tops, 0))
         finite = tl.where(above == -float("inf"), 0.0, above)  # scores of -inf alone: no weight, not NaN
-        grow = tl.exp2(tops - finite)
-        shrink = tl.exp2(highest - finite)
+        grow = tl.exp2((tops - finite) * 2.0)
+        shrink = tl.exp2((highest - finite) * 2.0)
         total = total * shrink + tl.sum(tile * grow[:, None], 0)
         weight = weight * shrink + tl.sum(own * grow, 0)
         highest = above
@@ -159,8 +193,11 @@ def decode_sum(partial, weights, out, strides, sizes, parts, HEAD_DIM: tl.conste
 
 
 def decode_config(point):
-    """Returns the config of decode_part or decode_sum. On GPUs 16-bit keys only."""
-    cpu, size = point.target.backend == "cpu", point["HEAD_DIM"]
+    """Returns the config of decode_bias, decode_part or decode_sum. On GPUs 16-bit keys only."""
+    cpu = point.target.backend == "cpu"
+    if point.kernel == "decode_bias":
+        return kp.Config({"BLOCK": 64}) if cpu and point["attn_mask"] is not None else None
+    size = point["HEAD_DIM"]
     if size == 32 or (not cpu and point["query"] == tl.float32):
         return None
     if point.kernel == "decode_sum":
@@ -177,9 +214,11 @@ INVARIANT_CHUNK = 512
 """How many keys a program takes where results must not depend on what else is in a batch."""
 
 
-def decode(query, key, value, out, group, scale, batch_invariant):
-    """A host function's launches for few queries without a mask: `group` heads of them, at most DECODE_ROWS[-1] in all, share a key head."""
-    heads = (query.shape[0] if query.dim() == 4 else 1) * key.shape[-3]
+def decode(query, key, value, attn_mask, mask_strides, out, group, scale, batch_invariant):
+    """A host function's launches for few queries: `group` heads of them, at most DECODE_ROWS[-1] in all, share a key head. On CPUs those of
+    fewer rows may have a mask."""
+    batches = query.shape[0] if query.dim() == 4 else 1
+    heads = batches * key.shape[-3]
     queries, keys = query.shape[-2], key.shape[-2]
     rows, value_dim = group * queries, value.shape[-1]
     if query.is_cuda:
@@ -196,11 +235,25 @@ def decode(query, key, value, out, group, scale, batch_invariant):
     shared = parts if parts > 1 else 0
     partial = kp.empty((heads, shared, rows, value_dim), tl.float32, query.device)
     weights = kp.empty((heads, shared, rows, 2), tl.float32, query.device)
+    mask_batches = batches if mask_strides[0] != 0 else 1
+    mask_heads = group * key.shape[-3] if mask_strides[1] != 0 else 1
+    mask_queries = queries if mask_strides[2] != 0 else 1
+    given = mask_batches * mask_heads * mask_queries if attn_mask is not None else 0
+    added = kp.empty((given, keys), tl.float32, query.device)
+    if attn_mask is not None:
+        decode_bias[(given,)](attn_mask, added, MaskStrides(*mask_strides), mask_heads, mask_queries, keys)
+    bias = Bias(
+        added,
+        attn_mask is not None,
+        mask_heads * mask_queries * keys if mask_batches > 1 else 0,
+        mask_queries * keys if mask_heads > 1 else 0,
+        keys if mask_queries > 1 else 0,
+    )
     sizes = SharedSizes(key.shape[-3], group, queries, keys, query.shape[-1], value_dim)
     strides = PartStrides(strides_of(query), strides_of(key), strides_of(value), strides_of(out))
     head_dim = max(kp.next_power_of_2(max(query.shape[-1], value_dim)), 64)
     decode_part[(heads, parts)](
-        query, key, value, partial, weights, out, strides, sizes, scale, chunk, HEAD_DIM=head_dim, ROWS=block
+        query, key, value, partial, weights, out, bias, strides, sizes, scale, chunk, HEAD_DIM=head_dim, ROWS=block
     )
     if parts > 1:
         width = max(kp.next_power_of_2(value_dim), 64)

@@ -278,9 +278,10 @@ def mha(query, key, value, attn_mask, is_causal, scale, enable_gqa, batch_invari
         scale = 1.0 / math.sqrt(max(head_dim, 1))
     group = heads // max(kv_heads, 1)
     # few queries leave most of a GPU idle, unless programs share the keys of a head; float32 products are bound by arithmetic there
-    shares = (query.element_size() == 2 and keys >= 256) if query.is_cuda else keys > 0
-    if shares and attn_mask is None and not is_causal and group * queries <= DECODE_ROWS[-1]:
-        decode(query, key, value, out, group, scale, batch_invariant)
+    shares = (attn_mask is None and query.element_size() == 2 and keys >= 256) if query.is_cuda else keys > 0
+    most = DECODE_ROWS[-1] if attn_mask is None else DECODE_ROWS[-2]
+    if shares and not is_causal and group * queries <= most:
+        decode(query, key, value, attn_mask, mask_strides, out, group, scale, batch_invariant)
     else:
         total = batches * heads
         size = max(kp.next_power_of_2(max(head_dim, value_dim)), 32)

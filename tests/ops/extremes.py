@@ -164,6 +164,14 @@ def mha(dtype: torch.dtype) -> Calls:
 
         for name, mask in MASKS.items():
             yield f"mask {name}, {m}x{n}", lambda m=m, n=n, mask=mask, qkv=qkv: ((*qkv(), mask(m, n, info)), {})
+            if m == 1:  # keys that several programs share: one of them may have none that count
+
+                def shared(mask: Callable[[int, int, torch.finfo], Tensor] = mask) -> Arguments:
+                    return (*(usual(1, 2, length, 64) for length in (1, 700, 700)), mask(1, 700, info)), {
+                        "batch_invariant": True
+                    }
+
+                yield f"mask {name}, 1x700", shared
         for factor in (30.0, 1e3, large):
             for causal in (False, True):
 

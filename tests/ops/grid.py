@@ -227,6 +227,8 @@ def mha_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
     for name, mask in MASKS.items():
         for m, n in ((5, 9), (70, 131)):
             yield f"mask {name} {m} {n}", attention((2, 3, m, 48), (3, n), mask)
+        yield f"decode, mask {name}", attention((2, 3, 1, 48), (3, 300), mask)
+        yield f"decode, mask {name}, two queries of two heads", attention((2, 4, 2, 130), (2, 700), mask, enable_gqa=True)
     for heads, kv_heads in ((4, 1), (6, 2), (8, 8)):
         yield f"gqa {heads}/{kv_heads}", attention((2, heads, 19, 64), (kv_heads, 45), enable_gqa=True)
         yield (
