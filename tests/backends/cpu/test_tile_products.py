@@ -162,6 +162,38 @@ def test_products_end_where_their_operands_do(kind: str, rows: int, transposed: 
         torch.testing.assert_close(out.double(), wanted, rtol=1e-6, atol=0)
 
 
+@kp.jit
+def one_row(a, b, c, K, N, BK: tl.constexpr, BN: tl.constexpr):
+    """The product of a row, which ends where the arguments say. Each block of b is overwritten before the product takes it."""
+    n, k = tl.arange(0, BN), tl.arange(0, BK)
+    total = tl.zeros((1, BN), tl.float32)
+    for first in range(0, K, BK):
+        inside = (first + k < K)[:, None] & (n < N)[None, :]
+        x = tl.load(a + first + k, mask=first + k < K, other=0.0)
+        at = b + (first + k)[:, None] * N + n[None, :]
+        y = tl.load(at, mask=inside, other=0.0)
+        tl.store(at, tl.zeros((BK, BN), b.dtype.element_ty), mask=inside)
+        total = tl.dot(x[None, :].to(tl.float32), y.to(tl.float32), total, input_precision="ieee")
+    tl.store(c + n, tl.sum(total, 0), mask=n < N)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("columns", [1, 7, 40, 72, 100, 128])
+def test_one_row_ends_anywhere(dtype: torch.dtype, columns: int) -> None:
+    """What lies after the end of b is not finite."""
+    for depth in (1, 16, 50):
+        a, b = torch.randn(depth).to(dtype), torch.randn(depth, columns).to(dtype)
+        memory = torch.full((b.numel() + 4096,), float("nan")).to(dtype)
+        memory[: b.numel()] = b.reshape(-1)
+        out = torch.full((128,), 7.0)
+        one_row[(1,)](a, memory, out, depth, columns, BK=16, BN=128)
+        torch.testing.assert_close(out[:columns].double(), a.double() @ b.double(), rtol=1e-5, atol=1e-5)
+        assert (out[columns:] == 7).all()
+        assert (memory[: b.numel()] == 0).all()
+        blocks = {"BM": 1, "BN": 128, "BK": 16, "TRANSPOSED": False}
+        check(matmul, (1, 1), a, b, torch.zeros(1, columns), 1, columns, depth, **blocks, rtol=1e-5, atol=1e-5)
+
+
 def test_operands_read_where_they_lie() -> None:
     a, b = torch.randn(64, 48).T, torch.randn(64, 32)
     close = {"rtol": 1e-5, "atol": 1e-5}
@@ -217,6 +249,7 @@ def test_only_masked_or_converted_operands_are_packed() -> None:
         return sorted(buffer.name for buffer in program.buffers if isinstance(buffer, OperandBuffer))
 
     assert buffers(torch.float32) == ["x", "y", "y.2"]  # x of the unmasked loop is read where it lies
+    assert buffers(torch.bfloat16, BM=1) == ["x", "x.2"]  # nor is b, of which one row takes each element once
     assert buffers(torch.bfloat16) == ["x", "x.2", "y", "y.2"]
     for dtype in (torch.float32, torch.bfloat16):  # few rows: b of the unmasked loop is read where it lies
         assert buffers(dtype, BM=4, BK=256, TRANSPOSED=True) == ["x", "x.2", "y"]

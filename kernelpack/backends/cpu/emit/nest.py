@@ -102,7 +102,13 @@ class NestEmitter:
         reverse = any(isinstance(r, Scan) and attribute(r.op, "reverse") for r in self.nest.roots) and axis == self.reduced
         if whole == step:
             self._loops(rest, {**bases, axis: Place(end=whole)})
-        elif end is not None and axis in self.blocking.stops and not rest and whole // step <= STRAIGHT:
+        elif (
+            end is not None
+            and axis in self.blocking.stops
+            and not rest
+            and self._is_one_row(bases)
+            and whole // step <= STRAIGHT
+        ):
             for offset in self._steps(end, whole // step, step):
                 self._loops(rest, {**bases, axis: Place(offset=offset, end=offset + step)})
         elif end is not None and axis in self.blocking.stops:
@@ -116,6 +122,11 @@ class NestEmitter:
             self._fill(axis, bases, evens, end)
         if begins_reduction:
             self.reductions.finish(bases, end, evens)
+
+    @staticmethod
+    def _is_one_row(bases: dict[int, Place]) -> bool:
+        """Whether no loop is around: what straight code keeps stays in registers for the next nest."""
+        return all(place.base is None for place in bases.values())
 
     def _steps(self, end: Val, count: int, step: int) -> Iterator[int]:
         """Yields 0, step, ... as often as `count` says, and writes after each what leaves where the next one is not below `end`."""

@@ -9,7 +9,7 @@ from kernelpack.backends.cpu.emit.evaluate import Evaluator
 from kernelpack.backends.cpu.emit.places import Index, Place
 from kernelpack.backends.cpu.emit.transpose import transpose
 from kernelpack.backends.cpu.facts.affine import Bound
-from kernelpack.backends.cpu.plan.buffers import OperandBuffer
+from kernelpack.backends.cpu.plan.buffers import Evaluated, OperandBuffer
 from kernelpack.ir.types import Type, is_float
 from kernelpack.llvm.text import Val, element_type, literal, vector_type, vector_width
 
@@ -18,7 +18,7 @@ def write_operand(
     ev: Evaluator, into: OperandBuffer, element: Type, lane: int, points: list[Index], vectors: list[Val]
 ) -> None:
     """Writes the elements of one iteration: `vectors` at `points`, with lanes along axis `lane`."""
-    converted = [_converted(ev, into, vector, element) for vector in vectors]
+    converted = [converted_to(ev, into, vector, element) for vector in vectors]
     if lane == into.inner_axis and (into.k_inner or into.pack == 1):
         for point, vector in zip(points, converted, strict=True):
             _put(ev, into, point, vector)
@@ -41,11 +41,13 @@ def write_operand(
             _put(ev, into, tuple(places), vector)
 
 
-def _converted(ev: Evaluator, into: OperandBuffer, vector: Val, source: Type) -> Val:
+def converted_to(ev: Evaluator, into: OperandBuffer | Evaluated, vector: Val, source: Type) -> Val:
+    """Returns elements of a tile as a product takes them."""
     if is_float(source):
         return ev.lowering.convert(vector, source, into.element)
     result = ev.em.cast("sext", vector, register_type(into.element, vector_width(vector.type)))
-    return ev.em.binary("xor", result, literal(-128, result.type)) if into.biased else result
+    biased = isinstance(into, OperandBuffer) and into.biased
+    return ev.em.binary("xor", result, literal(-128, result.type)) if biased else result
 
 
 def _units(ev: Evaluator, into: OperandBuffer, points: list[Index], vectors: list[Val]) -> Iterator[tuple[Index, Val]]:
@@ -129,7 +131,7 @@ def _masked(ev: Evaluator, value: Val, modulus: int) -> Val:
     return ev.em.op("i64", f"and {value}, {modulus - 1}")
 
 
-def end_along_k(ev: Evaluator, operand: OperandBuffer, step: int) -> Val | None:
+def end_along_k(ev: Evaluator, operand: OperandBuffer | Evaluated, step: int) -> Val | None:
     """Returns how many units along k there are before those that are zero in both operands of a product: at least one, and a multiple of
     `step`. None where none are known to be."""
     if operand.depth is None:

@@ -127,13 +127,14 @@ class LanesAlongK(ProductEmitter):
         """Returns where an operand's elements along k begin."""
         if isinstance(operand, InPlace):
             return self.in_place(operand, bases, other, Place())
+        assert isinstance(operand, OperandBuffer)
         with self.em.into(self.ev.frames[-1]):
             return self.operand_start(operand, bases, other)
 
     def _unit_bytes(self, operand: Operand) -> int:
         """Returns the bytes in memory of what an operand has in a lane."""
         size = self.packed.unit_bytes
-        return size if isinstance(operand, OperandBuffer) else bit_width(element_of(operand.value.type)) // 8 * self.packed.pack
+        return size if not isinstance(operand, InPlace) else bit_width(element_of(operand.value.type)) // 8 * self.packed.pack
 
     def _vector(self, operand: Operand, start: Val, unit: Place) -> Val:
         """Loads a register of neighbours along k, as the product takes them."""

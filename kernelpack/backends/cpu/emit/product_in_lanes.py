@@ -10,15 +10,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 
 from kernelpack.backends.cpu.emit.byte_products import MULTIPLY_PAIRS, by_lanes
 from kernelpack.backends.cpu.emit.elements import register_type
 from kernelpack.backends.cpu.emit.elementwise import Lowering
 from kernelpack.backends.cpu.emit.evaluate import Evaluator
-from kernelpack.backends.cpu.emit.operand import end_along_k, operand_address, steps_until
+from kernelpack.backends.cpu.emit.operand import converted_to, end_along_k, operand_address, steps_until
 from kernelpack.backends.cpu.emit.places import FIRST, Index, Place, Uniform
 from kernelpack.backends.cpu.facts.features import Level
-from kernelpack.backends.cpu.plan.buffers import InPlace, OperandBuffer
+from kernelpack.backends.cpu.plan.buffers import Evaluated, InPlace, OperandBuffer
 from kernelpack.backends.cpu.plan.tile_program import Dot, TileProgram
 from kernelpack.ir.core import Value
 from kernelpack.ir.dialect import operand
@@ -31,6 +32,11 @@ BIAS = int.from_bytes(bytes([128] * 4), "little", signed=True)
 _GROUP = 8
 """How many blocks of rows meet a panel before the next panel's turn: few enough that they stay in the first cache beside it."""
 
+Factor = OperandBuffer | Evaluated
+"""The operand that says what elements become."""
+
+Vectors = Callable[[Place], list[Val]]
+"""Gives, for a unit of k, the vectors of a block."""
 Ones = Callable[[Place], list[Val]]
 """Gives, for a unit of k, the addresses of the elements that each row broadcasts."""
 
@@ -41,7 +47,7 @@ def rows_at_a_time(extent: int, level: Level) -> int:
     return -(-extent // blocks)
 
 
-def compute_type(packed: OperandBuffer) -> Type:
+def compute_type(packed: Factor) -> Type:
     """Returns what a product with this operand is summed in."""
     return F32 if packed.element == BF16 else I32 if is_int(packed.element) else packed.element
 
@@ -70,7 +76,7 @@ class ProductEmitter(ABC):
         self.ev = Evaluator(program, lowering, scalars, storage, self.em.lines, results)
 
     @abstractmethod
-    def divide(self, level: Level) -> tuple[OperandBuffer, int, int]:
+    def divide(self, level: Level) -> tuple[Factor, int, int]:
         """Decides which blocks are computed at a time. Returns the operand that says what elements become, how many lanes the inner
         loop's registers have, and how many neighbours of the result are written at a time."""
 
@@ -115,14 +121,14 @@ class ProductEmitter(ABC):
         with self.loop(self.dot.out.shape[axes[0]], 1) as place:
             self._over_batch(axes[1:], {**bases, axes[0]: place})
 
-    def loop(self, extent: int | Val, step: int) -> AbstractContextManager[Place]:
-        """Opens a loop over 0, step, ... below extent."""
+    def loop(self, extent: int | Val, step: int, first: int | Val = 0) -> AbstractContextManager[Place]:
+        """Opens a loop over 0, step, ... below extent, or from `first` on."""
         if extent == step:
             return nullcontext(Place())
         end = extent.name if isinstance(extent, Val) else extent
         return self.ev.loop(
             "tile",
-            first=0,
+            first=first,
             advance=lambda counter: f"add nuw nsw i64 {counter}, {step}",
             ends=lambda counter, following: f"icmp uge i64 {following}, {end}",
         )
@@ -205,14 +211,14 @@ class ProductEmitter(ABC):
 
 
 class LanesAlongResult(ProductEmitter):
-    """A product with one operand in the lanes, from panels, and the other broadcast element by element."""
+    """A product with one operand in the lanes, from panels or as it is computed, and the other broadcast element by element."""
 
-    def divide(self, level: Level) -> tuple[OperandBuffer, int, int]:
+    def divide(self, level: Level) -> tuple[Factor, int, int]:
         dot = self.dot
         rank = len(dot.out.shape)
         rows_in_lanes = dot.lane_axis == rank - 2
         vector, self.scalar = (dot.a, dot.b) if rows_in_lanes else (dot.b, dot.a)
-        assert isinstance(vector, OperandBuffer), "vectors are read from panels"
+        assert not isinstance(vector, InPlace), "vectors are read from panels, or computed"
         self.vector = vector
         self.lane, self.other = dot.lane_axis, 2 * rank - 3 - dot.lane_axis
         width = min(level.lanes(bit_width(compute_type(vector))), dot.out.shape[self.lane])
@@ -227,6 +233,9 @@ class LanesAlongResult(ProductEmitter):
         group = min(whole, _GROUP * self.rows)
         rows_end, lanes_end = self.until(self.other, whole, self.rows), self.until(self.lane, lanes, panel)
         self.starts = self._starts(bases, lanes_end)
+        if isinstance(self.vector, Evaluated):
+            self._row(bases, lanes_end)
+            return
         with (
             self.loop(whole if whole == group else rows_end, group) as first,
             self.loop(lanes_end, panel) as lane,
@@ -236,6 +245,24 @@ class LanesAlongResult(ProductEmitter):
         if left:
             with self.loop(lanes_end, panel) as lane:
                 self._block({**bases, self.lane: lane, self.other: Place(None, whole)}, left)
+
+    def _row(self, bases: dict[int, Place], lanes_end: int | Val) -> None:
+        """Computes the only row: blocks in which a bound along the lanes holds everywhere, whose vectors have no masks, and others."""
+        em, ev, panel, lanes = self.em, self.ev, self.vector.panel, self.dot.out.shape[self.lane]
+        bases = {**bases, self.other: Place()}
+        if not isinstance(lanes_end, Val):
+            with self.loop(lanes_end, panel) as lane:
+                self._block({**bases, self.lane: lane}, 1)
+            return
+        bound = self.dot.ends[self.lane]
+        with em.into(ev.frames[-1]):
+            whole = em.binary("mul", steps_until(ev, bound, panel, lanes // panel, whole=True), literal(panel, "i64"))
+            some, more = em.op("i1", f"icmp ne {whole}, 0"), em.op("i1", f"icmp ult {whole}, {lanes_end.name}")
+        with ev.when(some), self.loop(whole, panel) as lane:
+            ev.holding[str(lane.base)] = bound
+            self._block({**bases, self.lane: replace(lane, end=lanes)}, 1)
+        with ev.when(more), self.loop(lanes_end, panel, whole) as lane:
+            self._block({**bases, self.lane: lane}, 1)
 
     def _starts(self, bases: dict[int, Place], lanes_end: int | Val) -> Val | None:
         """Returns memory with what the sums of each lane start at; None for zero. Where what is broadcast is biased, it is -128 times the sum of
@@ -249,10 +276,10 @@ class LanesAlongResult(ProductEmitter):
             with em.into(ev.frames[-1]):
                 for slot in slots:
                     em.store(literal(0, self.kind), slot, 64)
-                panel = self.operand_start(self.vector, bases, lane)
+            vectors_of = self._vectors({**bases, self.lane: lane})
             with self.loop(self.units, 1) as unit, em.into(ev.frames[-1]):
                 bias = em.splat(literal(BIAS, "i32"), self.width)
-                for slot, vector in zip(slots, self.vectors_of(panel, unit), strict=True):
+                for slot, vector in zip(slots, vectors_of(unit), strict=True):
                     em.store(self.multiply_add(bias, vector, em.load(self.kind, slot, 64)), slot, 64)
             with em.into(ev.frames[-1]):
                 for number, slot in enumerate(slots):
@@ -287,12 +314,11 @@ class LanesAlongResult(ProductEmitter):
                 if self.starts is not None:
                     start = em.load(self.kind, self._start_of(self.starts, bases[self.lane], vector), 4)
                 em.store(start, slot, 64)
-            vectors_at = self.operand_start(self.vector, bases, bases[self.lane])
-        ones = self._ones(bases, rows)
+        vectors, ones = self._vectors(bases), self._ones(bases, rows)
         step = min(_UNROLL_K, self.vector.k_units) if rows == self.rows else 1  # few rows are left over: short code for them
         with self.loop(self.units, step) as place, em.into(ev.frames[-1]):
             accumulators = [em.load(self.kind, slot, 64) for slot in slots]
-            accumulators = self.advance(accumulators, place, step, vectors_at, ones)
+            accumulators = self.advance(accumulators, place, step, vectors, ones)
             for accumulator, slot in zip(accumulators, slots, strict=True):
                 em.store(accumulator, slot, 64)
         with em.into(ev.frames[-1]):
@@ -300,10 +326,10 @@ class LanesAlongResult(ProductEmitter):
         for (row, vector), slot in zip(blocks, slots, strict=True):
             self.write(slot, self.kind, self._index(bases, row, vector))
 
-    def advance(self, accumulators: list[Val], place: Place, step: int, vectors_at: Val, ones: Ones) -> list[Val]:
+    def advance(self, accumulators: list[Val], place: Place, step: int, vectors: Vectors, ones: Ones) -> list[Val]:
         """Adds so many units of k to every accumulator."""
         for unit in range(step):
-            accumulators = self._step(accumulators, place.plus(unit), vectors_at, ones)
+            accumulators = self._step(accumulators, place.plus(unit), vectors, ones)
         return accumulators
 
     def finish(self, slots: list[Val], step: int) -> None:
@@ -322,6 +348,7 @@ class LanesAlongResult(ProductEmitter):
                 return [self.em.offset(first, row * row_step * size) for row in range(rows)]
 
             return packed
+        assert isinstance(operand, InPlace)
         places = [bases[self.other].plus(row) for row in range(rows)]
         if operand.k_inner:
             starts = [self.in_place(operand, bases, place, Place()) for place in places]
@@ -333,18 +360,34 @@ class LanesAlongResult(ProductEmitter):
 
         return along_rows
 
-    def vectors_of(self, panel: Val, unit: Place) -> list[Val]:
-        """Returns the vectors of a panel at a unit of k."""
-        em, size = self.em, self.vector.unit_bytes
-        lanes_at = self.along_k(panel, unit, self.vector.row_units * size)
-        return [
-            em.load(self.unit_vector(), em.offset(lanes_at, vector * self.width * size), size) for vector in range(self.vectors)
-        ]
+    def _vectors(self, bases: dict[int, Place]) -> Vectors:
+        """Returns a function that gives, for a unit of k, the vectors of a block: from its panel, or computed."""
+        em, ev, operand, size = self.em, self.ev, self.vector, self.vector.unit_bytes
+        if isinstance(operand, Evaluated):
+            return lambda unit: [self._evaluated(operand, bases, unit, vector) for vector in range(self.vectors)]
+        with em.into(ev.frames[-1]):
+            panel = self.operand_start(operand, bases, bases[self.lane])
 
-    def _step(self, accumulators: list[Val], unit: Place, vectors_at: Val, ones: Ones) -> list[Val]:
+        def loaded(unit: Place) -> list[Val]:
+            lanes_at = self.along_k(panel, unit, operand.row_units * size)
+            return [
+                em.load(self.unit_vector(), em.offset(lanes_at, vector * self.width * size), size)
+                for vector in range(self.vectors)
+            ]
+
+        return loaded
+
+    def _evaluated(self, operand: Evaluated, bases: dict[int, Place], unit: Place, vector: int) -> Val:
+        point = [bases.get(axis, FIRST) for axis in range(len(operand.shape))]
+        lane = bases[self.lane].plus(vector * self.width)
+        point[operand.other_axis], point[operand.k_axis] = replace(lane, lanes=self.width > 1), unit
+        kind = element_of(operand.value.type)
+        return converted_to(self.ev, operand, self.ev.vector_of(operand.value, tuple(point)), kind)
+
+    def _step(self, accumulators: list[Val], unit: Place, vectors_of: Vectors, ones: Ones) -> list[Val]:
         """Adds one unit of k (an element, a pair or a quad) to every accumulator."""
         em = self.em
-        vectors = self.vectors_of(vectors_at, unit)
+        vectors = vectors_of(unit)
         size = self.vector.unit_bytes
         result: list[Val] = []
         for row, address in enumerate(ones(unit)):

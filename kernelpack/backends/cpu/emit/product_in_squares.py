@@ -7,7 +7,7 @@ to a register: twice what `bfdot` and `sdot` do. Operands lie as those want them
 from __future__ import annotations
 
 from kernelpack.backends.cpu.emit.places import Place
-from kernelpack.backends.cpu.emit.product_in_lanes import LanesAlongResult, Ones
+from kernelpack.backends.cpu.emit.product_in_lanes import LanesAlongResult, Ones, Vectors
 from kernelpack.backends.cpu.plan.buffers import OperandBuffer
 from kernelpack.ir.types import BF16
 from kernelpack.llvm.text import Val, vector_type
@@ -21,16 +21,12 @@ _LANES = 4
 class InSquares(LanesAlongResult):
     """A product whose accumulators are squares: of two rows and two neighbours in the lanes, which lie row after row."""
 
-    def advance(self, accumulators: list[Val], place: Place, step: int, vectors_at: Val, ones: Ones) -> list[Val]:
+    def advance(self, accumulators: list[Val], place: Place, step: int, vectors: Vectors, ones: Ones) -> list[Val]:
         if not self._fits(len(accumulators) // self.vectors, step):
-            return super().advance(accumulators, place, step, vectors_at, ones)
+            return super().advance(accumulators, place, step, vectors, ones)
         for first in range(0, step, _EDGE):
             units = [place.plus(first + number) for number in range(_EDGE)]
-            lanes = [
-                side
-                for pair in zip(*(self.vectors_of(vectors_at, unit) for unit in units), strict=True)
-                for side in self._zip(*pair)
-            ]
+            lanes = [side for pair in zip(*(vectors(unit) for unit in units), strict=True) for side in self._zip(*pair)]
             rows = self._rows([ones(unit) for unit in units])
             factors = [(row, lane) for row in rows for lane in lanes]
             accumulators = [self._multiply(a, b, c) for (a, b), c in zip(factors, accumulators, strict=True)]

@@ -15,7 +15,7 @@ from kernelpack.backends.cpu.emit.product_in_lanes import ProductEmitter
 from kernelpack.backends.cpu.emit.transpose import transpose
 from kernelpack.backends.cpu.facts.features import Level
 from kernelpack.backends.cpu.facts.tiles import TileGrid
-from kernelpack.backends.cpu.plan.buffers import Buffer, OperandBuffer
+from kernelpack.backends.cpu.plan.buffers import Buffer, InPlace, OperandBuffer
 from kernelpack.backends.cpu.plan.plan_product import tile_grid
 from kernelpack.backends.cpu.plan.tile_program import Dot, TileProgram, walk
 from kernelpack.ir.dialect import operand
@@ -213,6 +213,7 @@ class InTiles(ProductEmitter):
             with em.into(self.ev.frames[-1]):
                 start = self.operand_start(self.rows, bases, first)
                 return [em.offset(start, i * grid.height * apart) for i in range(grid.tall)], apart
+        assert isinstance(self.rows, InPlace)
         starts = [self.in_place(self.rows, bases, first.plus(i * grid.height), Place()) for i in range(grid.tall)]
         second = self.in_place(self.rows, bases, first.plus(min(1, grid.height - 1)), Place())
         with em.into(self.ev.frames[-1]):

@@ -38,12 +38,19 @@ def moves_along(load: Operation, axis: int) -> bool:
     return False
 
 
+def is_outside(value: Value, loop: Operation) -> bool:
+    """Whether a value is neither computed in a loop nor an argument of it, or of a loop in it."""
+    op = value.defining_op
+    if op is None and isinstance(value, BlockArgument) and value.owner.parent is not None:
+        op = value.owner.parent.parent
+        if op is loop:
+            return False
+    return op is None or loop not in op.ancestors()
+
+
 def is_invariant(value: Value, loop: Operation) -> bool:
     """Whether a value is the same in every iteration of a loop."""
     op = value.defining_op
-    if op is None:
-        region = value.owner.parent if isinstance(value, BlockArgument) else None
-        return region is None or region.parent is not loop
-    if all(ancestor is not loop for ancestor in op.ancestors()):
-        return True
+    if op is None or is_outside(value, loop):
+        return is_outside(value, loop)
     return op.name in ("tt.splat", "tt.broadcast", "arith.constant") and all(is_invariant(v, loop) for v in op.operands)

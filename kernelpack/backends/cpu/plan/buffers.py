@@ -1,10 +1,10 @@
-"""Where tiles are: in buffers of scratch memory, packed as operands of matrix products, or read in place from global memory."""
+"""Where tiles are: in buffers of scratch memory, packed as operands of matrix products, read in place from global memory, or in no memory."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kernelpack.backends.cpu.facts.affine import Bound
 from kernelpack.ir.core import Operation, Value
@@ -139,7 +139,37 @@ class InPlace:
         return _other_axis(self.axes, self.k_axis)
 
 
-Operand = OperandBuffer | InPlace
+@dataclass(frozen=True, eq=False)
+class Evaluated:
+    """An operand of a matrix product whose vectors, of neighbours along its other axis, its inner loop computes as it needs them: each once,
+    as there is one row. `element`, `panel` and `depth` are those of an OperandBuffer."""
+
+    value: Value
+    k_axis: int
+    element: Type
+    panel: int
+    depth: Bound | None = None
+    pack: int = field(default=1, init=False)
+    k_inner: bool = field(default=False, init=False)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return shape_of(self.value.type)
+
+    @property
+    def other_axis(self) -> int:
+        return _other_axis(self.shape, self.k_axis)
+
+    @property
+    def unit_bytes(self) -> int:
+        return bit_width(self.element) // 8
+
+    @property
+    def k_units(self) -> int:
+        return self.shape[self.k_axis]
+
+
+Operand = OperandBuffer | InPlace | Evaluated
 
 Naming = Callable[[Value], str]
 """What values are called where people read a tile program."""

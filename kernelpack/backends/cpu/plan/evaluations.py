@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from kernelpack.backends.cpu.plan.buffers import BUFFERED, Buffer
+from kernelpack.backends.cpu.plan.buffers import BUFFERED, Buffer, Evaluated
 from kernelpack.backends.cpu.plan.sinks import Materialize, buffers_of, values_of
 from kernelpack.backends.cpu.plan.tile_program import Dot, For, If, Nest, Statement, TileProgram, While
 from kernelpack.ir.core import Block, Operation, Value
@@ -34,7 +34,8 @@ class Step:
     def values(self) -> list[Value]:
         """Returns what it evaluates at every place of its domain."""
         if isinstance(self.statement, Dot):
-            return [operand(self.statement.op, "c")]
+            sides = (self.statement.a, self.statement.b)
+            return [operand(self.statement.op, "c"), *(side.value for side in sides if isinstance(side, Evaluated))]
         return [value for root in self.statement.roots for value in values_of(root)]
 
     def materialized(self) -> set[Value]:

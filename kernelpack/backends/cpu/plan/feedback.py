@@ -233,7 +233,7 @@ class Review:
 def _without_copies(value: Value) -> Value:
     """Returns a tile that has the elements of another one, each as seldom as may be."""
     op = value.defining_op
-    while op is not None and op.name in ("tt.broadcast", "tt.expand_dims") and isinstance(op.operand.type, TensorType):
+    while op is not None and op.name in ("tt.broadcast", "tt.expand_dims"):
         value, op = op.operand, op.operand.defining_op
     return value
 

@@ -7,8 +7,8 @@ from kernelpack.backends.cpu.facts.axes import Axes
 from kernelpack.backends.cpu.facts.ends import depth_of
 from kernelpack.backends.cpu.facts.features import Level
 from kernelpack.backends.cpu.facts.tiles import EDGE, PACKS, TileGrid, fits_tiles
-from kernelpack.backends.cpu.plan.buffers import K_STEP, InPlace, Operand, OperandBuffer, tile_name
-from kernelpack.ir.core import Operation
+from kernelpack.backends.cpu.plan.buffers import BUFFERED, K_STEP, Evaluated, InPlace, Operand, OperandBuffer, tile_name
+from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import Effect, effects_of, operand, optional_operand
 from kernelpack.ir.types import BF16, F16, F32, I8, I16, I32, Type, bit_width, element_of, is_float, is_int, shape_of
 from kernelpack.ir.views import factors
@@ -17,6 +17,9 @@ _FEW_LANES = 128
 """Up to so many lanes of a result in tiles, rows are read where they lie. More read each row often enough to pack them: rows that are a
 multiple of 8 KB apart share the sets of the second cache, and tiles come out of it at half the speed (measured)."""
 
+
+_EVALUATED_VECTORS = 4
+"""So many vectors of an operand that is not packed are taken at a time at most: as fast as 8, and less is left at the end of a row."""
 
 _FEW_ROWS = 64
 """Up to so many rows, turning their tiles of results costs less than turning b: a tile costs about 100 cycles, an element of b 0.15."""
@@ -32,6 +35,7 @@ def plan_operand(dot: Operation, name: str, axes: Axes, level: Level) -> Operand
     k_axis, other_axis = (rank - 1, rank - 2) if name == "a" else (rank - 2, rank - 1)
     element, pack = _product_element(kind, shape[k_axis], shape_of(dot.result.type)[lane_axis], level)
     along_k = has_k_in_lanes(dot, axes, level)
+    depth = depth_of(dot) if shape[k_axis] // pack > K_STEP else None
     panel, biased = 0, False
     if is_in_tiles(dot, axes, level):
         element, pack = kind, PACKS[kind]
@@ -45,6 +49,9 @@ def plan_operand(dot: Operation, name: str, axes: Axes, level: Level) -> Operand
         k_inner, direct = True, name == "b" and (bit_width(kind) >= 16 or pack == 4)
     elif rows_in_lanes == (name == "a"):
         lanes = min(level.lanes(bit_width(element) * pack), shape[other_axis])
+        rows = shape_of(dot.result.type)[2 * rank - 3 - lane_axis]
+        if pack == rows == 1 and _is_computed_once(dot, value, axes, other_axis):
+            return Evaluated(value, k_axis, element, min(lanes * _EVALUATED_VECTORS, shape[other_axis]), depth)
         panel = min(lanes * level.vectors, shape[other_axis])
         k_inner, direct = False, False
     else:
@@ -54,8 +61,20 @@ def plan_operand(dot: Operation, name: str, axes: Axes, level: Level) -> Operand
     in_place = _read_in_place(dot, name, k_axis) if direct else None
     if in_place is not None and (in_place.k_inner or not (along_k or pack > 1)):
         return in_place
-    depth = depth_of(dot) if shape[k_axis] // pack > K_STEP else None
     return OperandBuffer(tile_name(value), shape, k_axis, element, pack, k_inner, panel, biased, depth)
+
+
+def _is_computed_once(dot: Operation, value: Value, axes: Axes, lane_axis: int) -> bool:
+    """Whether an operand is numbers that are computed beside a product, for it alone, with neighbours along an axis in the lanes."""
+    op = value.defining_op
+    return (
+        op is not None
+        and op.parent is dot.parent
+        and op.name not in BUFFERED
+        and len(value.uses) == 1
+        and is_float(value.type)
+        and axes.lane_axis(value) == lane_axis
+    )
 
 
 def block_along_k(rows: int, level: Level) -> tuple[int, int, int]:

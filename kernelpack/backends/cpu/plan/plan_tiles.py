@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from kernelpack.backends.cpu.facts.axes import Axes
 from kernelpack.backends.cpu.facts.ends import ends_of
 from kernelpack.backends.cpu.facts.features import Level
-from kernelpack.backends.cpu.plan.buffers import BUFFERED, Buffer, InPlace, Naming, Operand, OperandBuffer, Storage, tile_name
+from kernelpack.backends.cpu.plan.buffers import BUFFERED, Buffer, Naming, Operand, OperandBuffer, Storage, tile_name
 from kernelpack.backends.cpu.plan.fuse_nests import FusedStatements
 from kernelpack.backends.cpu.plan.plan_product import plan_operand
 from kernelpack.backends.cpu.plan.sinks import Atomic, Histogram, Map, Materialize, Message, Prefetch, Reduce, Scan, Store
@@ -99,7 +99,7 @@ class Planner:
     def operand(self, dot: Operation, name: str) -> Operand:
         """Returns how a product reads an operand. Products that want a tile in the same layout share its buffer."""
         wanted = plan_operand(dot, name, self.axes, self.level)
-        if isinstance(wanted, InPlace):
+        if not isinstance(wanted, OperandBuffer):
             return wanted
         packed = self.packed[operand(dot, name)]
         shared = next((buffer for buffer in packed if buffer.layout == wanted.layout), None)

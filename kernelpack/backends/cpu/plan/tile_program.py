@@ -46,7 +46,7 @@ class Dot:
     @property
     def depth(self) -> Bound | None:
         """What holds, with the place along k added, wherever operands are not both zero."""
-        return next((side.depth for side in (self.a, self.b) if isinstance(side, OperandBuffer)), None)
+        return next((side.depth for side in (self.a, self.b) if not isinstance(side, InPlace)), None)
 
     @property
     def lane_axis(self) -> int:
@@ -225,9 +225,9 @@ def _lines(statements: list[Statement], name: Naming, depth: int) -> list[str]:
 
 
 def _operand_text(operand: Operand, name: Naming) -> str:
-    if not isinstance(operand, InPlace):
+    if isinstance(operand, OperandBuffer):
         return operand.name
-    return f"{name(operand.value)} in place"
+    return f"{name(operand.value)} {'in place' if isinstance(operand, InPlace) else 'as it is needed'}"
 
 
 def _bound_text(bound: Bound, name: Naming) -> str:

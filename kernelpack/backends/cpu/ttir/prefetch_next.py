@@ -6,6 +6,7 @@ Pages of a cache, or rows by their numbers, follow each other anyhow: no CPU for
 
 from __future__ import annotations
 
+from kernelpack.backends.cpu.facts.moving import is_outside
 from kernelpack.ir.core import Builder, Operation, Value
 from kernelpack.ir.dialect import attribute, is_pure, operand
 from kernelpack.ir.types import TensorType
@@ -58,10 +59,10 @@ def _formula(pointer: Value, loop: Operation) -> list[Operation] | None:
             continue
         seen.add((value, loaded))
         op = value.defining_op
-        if op is None and value in For.of(loop).arguments:
-            return None
-        if op is None or all(ancestor is not loop for ancestor in op.ancestors()):
+        if value is For.of(loop).induction or is_outside(value, loop):
             continue
+        if op is None:
+            return None
         is_number = op.name == "tt.load" and not isinstance(op.result.type, TensorType) and not attribute(op, "is_volatile")
         if op.regions or not (is_pure(op) or (is_number and not loaded)):
             return None

@@ -1,21 +1,27 @@
 """Splits loop bodies (and straight-line kernels) in two: one where every mask that index bounds decide is all true, and the rest.
 
-Full tiles then run without masks, and only tiles at an edge pay for them: a causal loop's blocks below the diagonal become plain.
+Full tiles then run without masks, and only tiles at an edge pay for them: a causal loop's blocks below the diagonal become plain. What the
+kernel's arguments decide alone (80 columns in a tile of 128) may hold in no program: a third body has such masks, and no others.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.cpu.facts.affine import Bound, bounds_for_all_true
 from kernelpack.backends.cpu.facts.axes import Axes
 from kernelpack.backends.cpu.facts.features import Level
 from kernelpack.backends.cpu.plan.plan_product import has_k_in_lanes
-from kernelpack.ir.core import Block, Builder, Operation, Region, Value, entry_function
+from kernelpack.ir.core import Block, BlockArgument, Builder, Operation, Region, Value, entry_function
 from kernelpack.ir.dialect import operand
 from kernelpack.ir.types import I1, I64, TensorType, element_of
 
 _WORTH = 64
 """How many operations are copied for each one that loses a mask: a mask takes a handful of instructions, a copy of so many LLVM's time."""
+
+Conditions = Mapping[Value, Sequence[Bound | Value]]
+"""Masks, and under which conditions they are all true."""
 
 
 def version_masks(module: Operation, level: Level) -> Operation:
@@ -46,19 +52,26 @@ def _version(block: Block, packed: set[Operation], infos: AxisInfoAnalysis) -> N
         for bound in bounds:
             for value in _scalars(bound):
                 _lead(value, block)
-    unmasked = {user for mask in conditions for user in _guarded(mask, block)}
-    if not conditions or sum(1 for op in block.operations for _ in op.walk()) > _WORTH * len(unmasked):
+    size = sum(1 for op in block.operations for _ in op.walk())
+
+    def is_worth(masks: Iterable[Value]) -> bool:
+        return size <= _WORTH * len({user for mask in masks for user in _guarded(mask, block)})
+
+    if not conditions or not is_worth(conditions):
         return
+    varying = {mask: bounds for mask, bounds in conditions.items() if not any(_is_fixed(bound) for bound in bounds)}
     terminator = block.terminator
     builder = Builder(block, _leading(block), terminator.location)
-    condition = _conjunction(builder, [bound for bounds in conditions.values() for bound in bounds])
+    cases = [conditions, varying] if len(varying) < len(conditions) and is_worth(varying) else [conditions]
+    tests = [_conjunction(builder, case) for case in cases]
     tail = block.operations[builder.index or 0 : -1]
+    types = [value.type for value in terminator.operands]
 
-    def branch(all_true: bool) -> Region:
+    def body(true: Iterable[Value]) -> Region:
         copy = Block()
         mapping: dict[Value, Value] = {}
         inner = Builder(copy)
-        for mask in conditions if all_true else ():
+        for mask in true:
             mapping[mask] = inner.constant(True, mask.type)
         for op in tail:
             if not any(result in mapping for result in op.results):
@@ -66,11 +79,16 @@ def _version(block: Block, packed: set[Operation], infos: AxisInfoAnalysis) -> N
         inner.create("scf.yield", [mapping.get(value, value) for value in terminator.operands])
         return Region([copy])
 
-    types = [value.type for value in terminator.operands]
-    both = Builder(block, len(block.operations) - 1, terminator.location).create(
-        "scf.if", [condition], None, types, [branch(True), branch(False)]
-    )
-    terminator.set_operands(both.results)
+    def choose(build: Builder, number: int) -> Operation:
+        then, rest = body(cases[number]), Region([Block()])
+        if number + 1 < len(cases):
+            inner = Builder(rest.blocks[0])
+            inner.create("scf.yield", choose(inner, number + 1).results)
+        else:
+            rest = body(())
+        return build.create("scf.if", [tests[number]], None, types, [then, rest])
+
+    terminator.set_operands(choose(Builder(block, len(block.operations) - 1, terminator.location), 0).results)
     for op in reversed(tail):
         op.erase()
 
@@ -151,10 +169,20 @@ def _lead(value: Value, block: Block) -> None:
     block.insert(_leading(block), source)
 
 
-def _conjunction(builder: Builder, bounds: list[Bound | Value]) -> Value:
+def _is_fixed(bound: Bound | Value) -> bool:
+    """Whether the kernel's arguments alone decide a condition."""
+    scalars = _scalars(bound)
+    return bool(scalars) and all(isinstance(value, BlockArgument) and _is_entry(value.owner) for value in scalars)
+
+
+def _is_entry(block: Block) -> bool:
+    return block.parent is not None and block.parent.parent is not None and block.parent.parent.name == "tt.func"
+
+
+def _conjunction(builder: Builder, conditions: Conditions) -> Value:
     result: Value | None = None
     seen: set[object] = set()
-    for bound in bounds:
+    for bound in (bound for bounds in conditions.values() for bound in bounds):
         if bound in seen:
             continue
         seen.add(bound)

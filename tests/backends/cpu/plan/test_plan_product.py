@@ -59,6 +59,29 @@ def test_the_instruction_for_bfloat16_takes_pairs_along_k() -> None:
     assert narrow[1] == "buffer y: 64x2xf32, panels of 2"
 
 
+@kp.jit
+def other_uses(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    m, n, k = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :], tl.arange(0, K)
+    x = tl.load(a + m * K + k[None, :])
+    y = tl.load(b + k[:, None] * N + n)
+    z = tl.dot(x, y, input_precision="ieee")
+    tl.store(c + m * N + n, z + tl.sum(y, 0)[None, :])
+
+
+@pytest.mark.parametrize("kind", ["*fp32", "*bf16", "*fp16"])
+def test_one_row_takes_each_vector_once_as_it_is_computed(kind: str) -> None:
+    *_, one = operands(product, M=1, N=64, a=kind, b=kind)
+    assert one.endswith("* %y as it is needed + 0.0")
+    assert "as it is needed" not in operands(product, M=2, N=64, a=kind, b=kind)[-1]
+    assert "as it is needed" not in operands(product, M=1, N=64, B=False, a=kind, b=kind)[-1]  # along k: it has to be turned
+    assert "as it is needed" not in operands(other_uses, M=1, N=64, a=kind, b=kind)[-1]
+
+
+def test_one_row_of_pairs_or_bytes_is_packed() -> None:
+    assert operands(product, BF16, M=1, N=64, a="*bf16", b="*bf16")[-1] == "z <- x * y + 0.0"
+    assert operands(product, V4_VNNI, M=1, N=64, a="*i8", b="*i8", c="*i32")[-1] == "z <- x * y + 0"
+
+
 def test_tiles_take_rows_along_k_and_units_of_neighbours_along_k() -> None:
     kinds = {"a": "*bf16", "b": "*bf16"}
     few = ["buffer y: 64x32xbf16, panels of 32, pairs", "z <- %x in place * y + 0.0"]

@@ -169,6 +169,31 @@ def test_all_bounds_of_a_mask_must_hold() -> None:
 
 
 @kp.jit
+def attended(x, out, keys, size, N: tl.constexpr, D: tl.constexpr):
+    n, d = tl.arange(0, N), tl.arange(0, D)
+    for first in range(0, keys, N):
+        inside = (first + n < keys)[:, None] & (d < size)[None, :]
+        tl.store(
+            out + (first + n)[:, None] * D + d[None, :], tl.load(x + n[:, None] * D + d[None, :], mask=inside), mask=inside
+        )
+
+
+def test_what_arguments_decide_alone_gets_a_body_of_its_own() -> None:
+    """Rows are whole in all blocks but the last, columns in none where `size` is too small: rows alone then lose their part of masks."""
+    columns, rows, both = versions(attended, N=16, D=128, keys="i32", size="i32")
+    assert rows.endswith("%c_16_i64 : i64")
+    assert columns.endswith("%c_128_i64 : i64")
+    assert both.startswith("arith.andi")
+    module = ttir(attended, N=16, D=128, keys="i32", size="i32")
+    version_masks(module, V3)
+    TTIR.run(module)
+    outer, inner = (op for op in module.walk() if op.name == "scf.if")
+    assert inner.parent_op is outer
+    masks = [[op.name for op in region.block.operations].count("arith.andi") for op in (outer, inner) for region in op.regions]
+    assert masks == [0, 0, 0, 1]  # all whole; then the inner choice: columns, both
+
+
+@kp.jit
 def product(a, b, c, m, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
     rows, columns, depth = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :], tl.arange(0, K)
     x = tl.load(a + rows * K + depth[None, :], mask=rows < m, other=0.0)
