@@ -20,7 +20,7 @@ DECODE_HEADS = 128
 """From so many key heads on, of all batches, programs take 1024 keys: nearly one for each multiprocessor at least."""
 
 
-DECODE_ROWS = (1, 4, 16)
+DECODE_ROWS = (1, 4, 8, 16)
 """For how many queries that share a key head there are kernels. GPUs have one, for 16: their products have as many rows at least."""
 
 
@@ -228,7 +228,7 @@ def decode(query, key, value, attn_mask, mask_strides, out, group, scale, batch_
         block = 16
     else:
         chunk = max(256, kp.cdiv(kp.cdiv(keys * heads, kp.num_threads()), 64) * 64)
-        block = 1 if rows == 1 else 4 if rows <= 4 else 16
+        block = 1 if rows == 1 else 4 if rows <= 4 else 8 if rows <= 8 else 16
     if batch_invariant:
         chunk = INVARIANT_CHUNK
     parts = kp.cdiv(keys, chunk)

@@ -180,11 +180,12 @@ def paged_sum(
 
 
 def is_built(point, narrow):
-    """Whether a variant is built. Caches in 8 bits serve queries in bfloat16 of head sizes up to 128. One paged_sum serves all head sizes."""
+    """Whether a variant is built. Caches in 8 bits serve queries in bfloat16 of head sizes up to 128. One paged_sum serves all head sizes, in
+    blocks for few rows or for many."""
     if narrow and point["query"] != tl.bfloat16:
         return False
     if point.kernel == "paged_sum":
-        return point["HEAD_DIM"] == MAX_HEAD_DIM
+        return point["HEAD_DIM"] == MAX_HEAD_DIM and point["ROWS"] != 8
     return not narrow or point["HEAD_DIM"] <= 128
 
 
@@ -273,6 +274,8 @@ def attend_pages(query, key, value, table, query_starts, key_lengths, sinks, key
             chunk = 1024 if sequences * kv_heads >= DECODE_HEADS else max(64, min(1024, kp.cdiv(share, 64) * 64))
     elif group <= 4 and (reach <= 4 or reach > 16 or bounds.batch_invariant):
         few = 4
+    elif group <= 8 and (reach <= 8 or reach > 16 or bounds.batch_invariant):
+        few = 8
     rows = min(few, reach)
     if query.is_cuda and reach > few and not bounds.batch_invariant:
         blocks = kp.cdiv(reach, 192 if size == 64 else 128) * sequences * kv_heads

@@ -43,7 +43,7 @@ def is_narrow(point):
         "key_scale": [None, tl.float32],
         "value_scale": [None, tl.float32],
         "HEAD_DIM": [64, 128, 256],
-        "ROWS": [4, 16],  # of few queries that share a key head
+        "ROWS": [4, 8, 16],  # of few queries that share a key head
     },
     configs={
         "cpu": lambda point: cpu_blocks(point, is_narrow(point)),

@@ -1,11 +1,13 @@
 """Splits loop bodies (and straight-line kernels) in two: one where every mask that index bounds decide is all true, and the rest.
 
 Full tiles then run without masks, and only tiles at an edge pay for them: a causal loop's blocks below the diagonal become plain. What the
-kernel's arguments decide alone (80 columns in a tile of 128) may hold in no program: a third body has such masks, and no others.
+kernel's arguments decide alone (80 columns in a tile of 128) may hold in no program, nor does what few rows are masked with: a third body has
+such masks, and no others.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
@@ -15,7 +17,11 @@ from kernelpack.backends.cpu.facts.features import Level
 from kernelpack.backends.cpu.plan.plan_product import has_k_in_lanes
 from kernelpack.ir.core import Block, BlockArgument, Builder, Operation, Region, Value, entry_function
 from kernelpack.ir.dialect import operand
-from kernelpack.ir.types import I1, I64, TensorType, element_of
+from kernelpack.ir.types import I1, I64, TensorType, element_of, shape_of
+from kernelpack.ir.views import factors
+
+_FEW = 4
+"""How many times as large as a product's first operand the second one is at least where masks of the first cost little beside its own."""
 
 _WORTH = 64
 """How many operations are copied for each one that loses a mask: a mask takes a handful of instructions, a copy of so many LLVM's time."""
@@ -27,13 +33,13 @@ Conditions = Mapping[Value, Sequence[Bound | Value]]
 def version_masks(module: Operation, level: Level) -> Operation:
     """Rewrites a module in place and returns it."""
     function = entry_function(module)
-    packed, infos = _packed(function, level), AxisInfoAnalysis(function)
+    packed, few, infos = _packed(function, level), _of_few_rows(function), AxisInfoAnalysis(function)
     loops = [op for op in function.walk() if op.name == "scf.for"]
     for loop in loops:
         if not any(op.name in ("scf.for", "scf.while") for op in loop.walk() if op is not loop):
-            _version(loop.body, packed, infos)
+            _version(loop.body, packed, few, infos)
     if not any(op.name in ("scf.for", "scf.while") for op in function.walk()):
-        _version(function.body, packed, infos)
+        _version(function.body, packed, few, infos)
     return module
 
 
@@ -46,7 +52,18 @@ def _packed(function: Operation, level: Level) -> set[Operation]:
     return {source for source in sources if source is not None and source.name == "tt.load"}
 
 
-def _version(block: Block, packed: set[Operation], infos: AxisInfoAnalysis) -> None:
+def _of_few_rows(function: Operation) -> set[Operation]:
+    """Returns the loads of a product's first operand that are small beside the second. One row alone is always whole."""
+    products = [factors(op) for op in function.walk() if op.name == "tt.dot"]
+    sources = [a.defining_op for a, b in products if shape_of(a.type)[-2] > 1 and _size(a) * _FEW <= _size(b)]
+    return {source for source in sources if source is not None and source.name == "tt.load"}
+
+
+def _size(tile: Value) -> int:
+    return math.prod(shape_of(tile.type))
+
+
+def _version(block: Block, packed: set[Operation], few: set[Operation], infos: AxisInfoAnalysis) -> None:
     conditions = _decidable(block, packed, infos)
     for bounds in conditions.values():
         for bound in bounds:
@@ -59,7 +76,11 @@ def _version(block: Block, packed: set[Operation], infos: AxisInfoAnalysis) -> N
 
     if not conditions or not is_worth(conditions):
         return
-    varying = {mask: bounds for mask, bounds in conditions.items() if not any(_is_fixed(bound) for bound in bounds)}
+    varying = {
+        mask: bounds
+        for mask, bounds in conditions.items()
+        if not any(_is_fixed(bound) for bound in bounds) and not _guards_only(few, mask, block)
+    }
     terminator = block.terminator
     builder = Builder(block, _leading(block), terminator.location)
     cases = [conditions, varying] if len(varying) < len(conditions) and is_worth(varying) else [conditions]
@@ -105,9 +126,11 @@ def _decidable(block: Block, packed: set[Operation], infos: AxisInfoAnalysis) ->
         for mask in candidates:
             if isinstance(mask.type, TensorType) and element_of(mask.type) == I1 and mask not in found:
                 bounds = bounds_for_all_true(mask)
-                guarded = _guarded(mask, block)
-                wanted = not guarded or not guarded <= packed
-                if wanted and bounds and all(_available(bound, block, infos) for bound in bounds):
+                if (
+                    not _guards_only(packed, mask, block)
+                    and bounds
+                    and all(_available(bound, block, infos) for bound in bounds)
+                ):
                     found[mask] = bounds
     return found
 
@@ -126,6 +149,12 @@ def _guarded(mask: Value, block: Block) -> set[Operation]:
             else:
                 pending += user.results
     return found
+
+
+def _guards_only(loads: set[Operation], mask: Value, block: Block) -> bool:
+    """Whether a mask is used in a block, and for nothing but some loads."""
+    guarded = _guarded(mask, block)
+    return bool(guarded) and guarded <= loads
 
 
 def _leading(block: Block) -> int:

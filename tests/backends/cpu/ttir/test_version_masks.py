@@ -194,6 +194,35 @@ def test_what_arguments_decide_alone_gets_a_body_of_its_own() -> None:
 
 
 @kp.jit
+def few_rows(a, b, c, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    rows, columns, depth = tl.arange(0, M), tl.program_id(0) * N + tl.arange(0, N), tl.arange(0, K)
+    total = tl.zeros((M, N), tl.float32)
+    for first in range(0, k, K):
+        within = first + depth < k
+        at = (tl.program_id(1) * M + rows)[:, None]
+        x = tl.load(a + at * k + (first + depth)[None, :], mask=(at < m) & within[None, :], other=0.0)
+        y = tl.load(
+            b + (first + depth)[:, None] * n + columns[None, :], mask=within[:, None] & (columns < n)[None, :], other=0.0
+        )
+        total = tl.dot(x, y, total, input_precision="ieee")
+    tl.store(c + (tl.program_id(1) * M + rows)[:, None] * n + columns[None, :], total)
+
+
+def test_few_rows_that_are_not_whole_leave_the_second_operand_without_masks() -> None:
+    """2 of 4 rows: a is masked; b, which is 16 times as large, only where it ends."""
+
+    def masks(rows: int) -> list[int]:
+        module = ttir(few_rows, M=rows, N=64, K=64, m="i32", n="i32", k="i32")
+        version_masks(module, V3)
+        TTIR.run(module)
+        branches = [region.block for op in module.walk() if op.name == "scf.if" for region in op.regions]
+        return [[op.name for op in block.operations].count("arith.andi") for block in branches]
+
+    assert masks(4) == [0, 0, 0, 2]  # all whole, or not; then rows alone are not, or others
+    assert masks(32) == [0, 2]
+
+
+@kp.jit
 def product(a, b, c, m, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
     rows, columns, depth = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :], tl.arange(0, K)
     x = tl.load(a + rows * K + depth[None, :], mask=rows < m, other=0.0)
