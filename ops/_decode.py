@@ -229,6 +229,8 @@ def decode(query, key, value, attn_mask, mask_strides, out, group, scale, batch_
     else:
         chunk = max(256, kp.cdiv(kp.cdiv(keys * heads, kp.num_threads()), 64) * 64)
         block = 1 if rows == 1 else 4 if rows <= 4 else 8 if rows <= 8 else 16
+        if rows > 4 and query.dtype == tl.bfloat16 and attn_mask is None:
+            block = 16  # AMX multiplies as many rows at a time
     if batch_invariant:
         chunk = INVARIANT_CHUNK
     parts = kp.cdiv(keys, chunk)

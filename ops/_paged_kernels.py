@@ -184,6 +184,8 @@ def is_built(point, narrow):
     blocks for few rows or for many."""
     if narrow and point["query"] != tl.bfloat16:
         return False
+    if point["ROWS"] == 8 and point["query"] == tl.bfloat16:
+        return False  # AMX multiplies 16 rows at a time
     if point.kernel == "paged_sum":
         return point["HEAD_DIM"] == MAX_HEAD_DIM and point["ROWS"] != 8
     return not narrow or point["HEAD_DIM"] <= 128
@@ -274,7 +276,7 @@ def attend_pages(query, key, value, table, query_starts, key_lengths, sinks, key
             chunk = 1024 if sequences * kv_heads >= DECODE_HEADS else max(64, min(1024, kp.cdiv(share, 64) * 64))
     elif group <= 4 and (reach <= 4 or reach > 16 or bounds.batch_invariant):
         few = 4
-    elif group <= 8 and (reach <= 8 or reach > 16 or bounds.batch_invariant):
+    elif group <= 8 and query.dtype != tl.bfloat16 and (reach <= 8 or reach > 16 or bounds.batch_invariant):
         few = 8
     rows = min(few, reach)
     if query.is_cuda and reach > few and not bounds.batch_invariant:
