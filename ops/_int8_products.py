@@ -11,8 +11,8 @@ from ._quantized_weights import TILE
 
 
 class Activations(NamedTuple):
-    """Rows of activations [rows, K]: `values` in int8 (GPUs: the same numbers in bfloat16), what each 32 of them are multiplied with, and
-    the sum of each 16 (GPUs: no matter what)."""
+    """Rows of activations [rows, K] as whole numbers: `values` holds a number's bytes, the high one first, in int8 [rows, bytes, K] (GPUs: one,
+    in bfloat16), `scales` what each 32 numbers are multiplied with, `sums` the sum of each 16 bytes (GPUs: no matter what)."""
 
     values: tl.tensor
     scales: tl.tensor
@@ -20,10 +20,20 @@ class Activations(NamedTuple):
 
 
 @kp.jit
-def quantize_activations_kernel(x, activations, blocks, BLOCKS: tl.constexpr, SUMS: tl.constexpr):
-    """Rounds a part of a row to int8: each 32 elements to multiples of 1/127 of the largest of them, halves to even. Quotients are rounded once, on
-    GPUs too, so that codes are the same everywhere."""
+def bytes_of(number):
+    """Returns the three signed bytes of whole numbers up to 8355711, the high one first. All of it is exact in float32."""
+    high = tl.floor(number * 2.0**-16 + (0.5 + 2.0**-9))
+    rest = number - high * 2.0**16
+    middle = tl.floor(rest * 2.0**-8 + 0.5)
+    return [high, middle, rest - middle * 2.0**8]
+
+
+@kp.jit
+def quantize_activations_kernel(x, activations, blocks, BYTES: tl.constexpr, BLOCKS: tl.constexpr, SUMS: tl.constexpr):
+    """Rounds a part of a row to whole numbers of BYTES bytes: each 32 elements to multiples of 1/127 of the largest of them, halves to even, or
+    with three bytes of 1/8355711, halves up. Quotients are rounded once, on GPUs too, so that numbers are the same everywhere."""
     row = tl.program_id(0).to(tl.int64) * blocks
+    largest: tl.constexpr = 127.0 if BYTES == 1 else 127.0 * (2**16 + 2**8 + 1)  # of numbers whose bytes are -127 or more
     for begin in range(tl.program_id(1) * BLOCKS, blocks, tl.num_programs(1) * BLOCKS):
         block = begin + tl.arange(0, BLOCKS)
         half = 2 * begin + tl.arange(0, 2 * BLOCKS)
@@ -31,16 +41,22 @@ def quantize_activations_kernel(x, activations, blocks, BLOCKS: tl.constexpr, SU
         value = tl.load(x + row * 32 + at, mask=half[:, None] < 2 * blocks, other=0.0).to(tl.float32)
         bits = value.to(tl.int32, bitcast=True) & 0x7FFFFFFF  # ordered as magnitudes are, with NaN above all
         peak = tl.max(tl.reshape(tl.max(bits, axis=1), [BLOCKS, 2]), axis=1).to(tl.float32, bitcast=True)
-        scale = tl.div_rn(peak, 127.0)
+        scale = tl.div_rn(peak, largest)
         tl.store(activations.scales + row + block, scale, mask=block < blocks)
         step = tl.reshape(tl.broadcast_to(scale[:, None], [BLOCKS, 2]), [2 * BLOCKS])[:, None]
-        rounded = tl.where((step > 0.0) & (step < float("inf")), tl.div_rn(value, step), 0.0) + ROUNDING - ROUNDING
-        code = tl.clamp(rounded, -127.0, 127.0).to(tl.int8)  # a subnormal step may be too small
-        tl.store(
-            activations.values + row * 32 + at, code.to(activations.values.dtype.element_ty), mask=half[:, None] < 2 * blocks
-        )
-        if SUMS:
-            tl.store(activations.sums + row * 2 + half, tl.sum(code.to(tl.int32), axis=1), mask=half < 2 * blocks)
+        quotient = tl.where((step > 0.0) & (step < float("inf")), tl.div_rn(value, step), 0.0)
+        number = tl.clamp(quotient, -largest, largest)  # a subnormal step may be too small
+        parts = [number + ROUNDING - ROUNDING] if BYTES == 1 else bytes_of(tl.floor(number + 0.5))
+        for byte in tl.static_range(BYTES):
+            place = row * BYTES + byte * blocks
+            code = parts[byte].to(tl.int8)
+            tl.store(
+                activations.values + place * 32 + at,
+                code.to(activations.values.dtype.element_ty),
+                mask=half[:, None] < 2 * blocks,
+            )
+            if SUMS:
+                tl.store(activations.sums + place * 2 + half, tl.sum(code.to(tl.int32), axis=1), mask=half < 2 * blocks)
 
 
 @kp.jit
@@ -52,63 +68,67 @@ def dot_of_bytes(codes, x, acc, BIT: tl.constexpr, MASK: tl.constexpr):
 
 
 @kp.jit
-def int8_in_vectors(
+def number_of(parts, row: tl.constexpr, BYTES: tl.constexpr):
+    """Returns a row's sum of products with whole numbers, in float32, from the sums with their bytes."""
+    high = parts[row * BYTES].to(tl.float32)
+    if BYTES == 1:
+        return high
+    return high * 65536.0 + (parts[row * BYTES + 1] * 256 + parts[row * BYTES + 2]).to(tl.float32)
+
+
+@kp.jit
+def int8_in_rows(
     activations, weight, result, top, begin,
-    BITS: tl.constexpr, HALVES: tl.constexpr, ROWS: tl.constexpr, VECTORS: tl.constexpr, LANES: tl.constexpr,
+    BITS: tl.constexpr, HALVES: tl.constexpr, BYTES: tl.constexpr, ROWS: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """A block of the product, VECTORS vectors of LANES columns of each of ROWS rows, listed row by row. A word of codes is loaded once for
-    all rows, and every sum stays in a register. Codes of eight bits are made unsigned, 128 greater, which sums of x undo."""
-    PARTS: tl.constexpr = ROWS * VECTORS
-    tile = words_at(weight, begin, BITS) + tl.arange(0, LANES)
-    places = scale_place(weight, begin) + tl.arange(0, LANES)
-    first = [tl.minimum(top + row, result.rows - 1).to(tl.int64) * weight.blocks for row in tl.static_range(ROWS)]
+    """A block of the product, columns in the lanes of each of ROWS rows, or of each byte of their numbers. A word of codes is loaded once for all
+    of them, and every sum stays in a register. Codes of eight bits are made unsigned, 128 greater, which sums of x undo."""
+    PARTS: tl.constexpr = ROWS * BYTES
+    tile = words_at(weight, begin, BITS) + tl.arange(0, BLOCK_N)
+    places = scale_place(weight, begin) + tl.arange(0, BLOCK_N)
+    rows = [tl.minimum(top + row, result.rows - 1).to(tl.int64) * weight.blocks for row in tl.static_range(ROWS)]
+    first = [rows[i // BYTES] * BYTES + i % BYTES * weight.blocks for i in tl.static_range(PARTS)]
     x = activations.values.to(tl.pointer_type(tl.int32), bitcast=True)
-    acc = [tl.zeros([LANES], tl.float32) for i in tl.static_range(PARTS)]
+    acc = [tl.zeros([BLOCK_N], tl.float32) for row in tl.static_range(ROWS)]
     for block in range(weight.blocks):
-        low = [tl.zeros([LANES], tl.int32) for i in tl.static_range(PARTS)]
+        low = [tl.zeros([BLOCK_N], tl.int32) for i in tl.static_range(PARTS)]
         high = low
-        for i in tl.static_range(4):
-            word = [
-                tl.load(tile + (block * BITS + i) * TILE + LANES * v, eviction_policy=ONCE) for v in tl.static_range(VECTORS)
-            ]
-            below = [tl.load(x + (first[row] + block) * 8 + i) for row in tl.static_range(ROWS)]
-            above = [tl.load(x + (first[row] + block) * 8 + 4 + i) for row in tl.static_range(ROWS)]
+        for word_number in tl.static_range(4):
+            word = tl.load(tile + (block * BITS + word_number) * TILE, eviction_policy=ONCE)
+            below = [tl.load(x + (first[i] + block) * 8 + word_number) for i in tl.static_range(PARTS)]
+            above = [tl.load(x + (first[i] + block) * 8 + 4 + word_number) for i in tl.static_range(PARTS)]
             if BITS == 4:
-                low = [dot_of_bytes(word[i % VECTORS], below[i // VECTORS], low[i], 0, 15) for i in tl.static_range(PARTS)]
-                high = [dot_of_bytes(word[i % VECTORS], above[i // VECTORS], high[i], 4, 15) for i in tl.static_range(PARTS)]
+                low = [dot_of_bytes(word, below[i], low[i], 0, 15) for i in tl.static_range(PARTS)]
+                low = [dot_of_bytes(word, above[i], low[i], 4, 15) for i in tl.static_range(PARTS)]
             else:
-                upper = [
-                    tl.load(tile + (block * BITS + 4 + i) * TILE + LANES * v, eviction_policy=ONCE)
-                    for v in tl.static_range(VECTORS)
-                ]
-                word = [w ^ -0x7F7F7F80 for w in word]
-                upper = [w ^ -0x7F7F7F80 for w in upper]
-                low = [dot_of_bytes(word[i % VECTORS], below[i // VECTORS], low[i], 0, 255) for i in tl.static_range(PARTS)]
-                high = [dot_of_bytes(upper[i % VECTORS], above[i // VECTORS], high[i], 0, 255) for i in tl.static_range(PARTS)]
-        scale = [tl.load(activations.scales + first[row] + block) for row in tl.static_range(ROWS)]
-        below = [tl.load(activations.sums + 2 * (first[row] + block)) for row in tl.static_range(ROWS)]
-        above = [tl.load(activations.sums + 2 * (first[row] + block) + 1) for row in tl.static_range(ROWS)]
+                upper = tl.load(tile + (block * BITS + 4 + word_number) * TILE, eviction_policy=ONCE) ^ -0x7F7F7F80
+                word ^= -0x7F7F7F80
+                low = [dot_of_bytes(word, below[i], low[i], 0, 255) for i in tl.static_range(PARTS)]
+                high = [dot_of_bytes(upper, above[i], high[i], 0, 255) for i in tl.static_range(PARTS)]
+        scale = [tl.load(activations.scales + rows[row] + block) for row in tl.static_range(ROWS)]
+        below = [tl.load(activations.sums + 2 * (first[i] + block)) for i in tl.static_range(PARTS)]
+        above = [tl.load(activations.sums + 2 * (first[i] + block) + 1) for i in tl.static_range(PARTS)]
         if BITS == 8:
-            low = [low[i] - 128 * below[i // VECTORS] for i in tl.static_range(PARTS)]
-            high = [high[i] - 128 * above[i // VECTORS] for i in tl.static_range(PARTS)]
+            low = [low[i] - 128 * below[i] for i in tl.static_range(PARTS)]
+            high = [high[i] - 128 * above[i] for i in tl.static_range(PARTS)]
         place = places + (2 * block if HALVES else block // weight.per_scale) * TILE
-        by = [scales_at(weight, place + LANES * v) for v in tl.static_range(VECTORS)]
+        by = scales_at(weight, place)
         if HALVES:
-            other = [scales_at(weight, place + TILE + LANES * v) for v in tl.static_range(VECTORS)]
-            part = [by[i % VECTORS] * low[i].to(tl.float32) for i in tl.static_range(PARTS)]
-            part = [part[i] + other[i % VECTORS] * high[i].to(tl.float32) for i in tl.static_range(PARTS)]
-            acc = [acc[i] + scale[i // VECTORS] * part[i] for i in tl.static_range(PARTS)]
+            other = scales_at(weight, place + TILE)
+            part = [by * number_of(low, row, BYTES) + other * number_of(high, row, BYTES) for row in tl.static_range(ROWS)]
+            acc = [acc[row] + scale[row] * part[row] for row in tl.static_range(ROWS)]
         else:
-            part = [scale[i // VECTORS] * (low[i] + high[i]).to(tl.float32) for i in tl.static_range(PARTS)]
-            acc = [acc[i] + by[i % VECTORS] * part[i] for i in tl.static_range(PARTS)]
+            both = [low[i] + high[i] for i in tl.static_range(PARTS)]
+            acc = [acc[row] + by * (scale[row] * number_of(both, row, BYTES)) for row in tl.static_range(ROWS)]
         if BITS == 4:
-            least = [mins_at(weight, place + LANES * v) for v in tl.static_range(VECTORS)]
-            total = [scale[row] * (below[row] + above[row]).to(tl.float32) for row in tl.static_range(ROWS)]
-            acc = [acc[i] + least[i % VECTORS] * total[i // VECTORS] for i in tl.static_range(PARTS)]
-    for i in tl.static_range(PARTS):
-        row = top + i // VECTORS
+            least = mins_at(weight, place)
+            both = [below[i] + above[i] for i in tl.static_range(PARTS)]
+            total = [scale[row] * number_of(both, row, BYTES) for row in tl.static_range(ROWS)]
+            acc = [acc[row] + least * total[row] for row in tl.static_range(ROWS)]
+    for i in tl.static_range(ROWS):
+        row = top + i
         if row < result.rows:
-            store_row(result, acc[i], row.to(tl.int64), begin + i % VECTORS * LANES + tl.arange(0, LANES), weight.columns)
+            store_row(result, acc[i], row.to(tl.int64), begin + tl.arange(0, BLOCK_N), weight.columns)
 
 
 @kp.jit
@@ -147,12 +167,13 @@ def int8_in_tiles(
 
 @kp.jit
 def int8_kernel(
-    activations, weight, result, CODES: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, LANES: tl.constexpr
-):
-    """A block of the product; LANES: in vectors of so many columns, or 0 for tiles. Both give the same bits."""
+    activations, weight, result, CODES: tl.constexpr, BYTES: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, TILES: tl.constexpr,
+):  # fmt: skip
+    """A block of the product, in tiles or row by row. Both give the same bits."""
     BITS: tl.constexpr = 4 if CODES == 4 else 8
     top, begin = tl.program_id(0) * BLOCK_M, tl.program_id(1) * BLOCK_N
-    if LANES:
-        int8_in_vectors(activations, weight, result, top, begin, BITS, CODES == 16, BLOCK_M, BLOCK_N // LANES, LANES)
-    else:
+    if TILES:
         int8_in_tiles(activations, weight, result, top, begin, BITS, CODES == 16, BLOCK_M, BLOCK_N)
+    else:
+        int8_in_rows(activations, weight, result, top, begin, BITS, CODES == 16, BYTES, BLOCK_M, BLOCK_N)

@@ -84,45 +84,12 @@ def words_at(weight, begin, BITS: tl.constexpr):
 
 
 @kp.jit
-def one_row(x, weight, result, row, begin, BITS: tl.constexpr, HALVES: tl.constexpr, BLOCK_N: tl.constexpr):
-    """Part of a row of the product, columns from `begin` on in the lanes. x is read element by element. Both halves of a block have sums
-    of their own: then neither waits for the other."""
-    n = begin + tl.arange(0, BLOCK_N)
-    tile = words_at(weight, begin, BITS) + tl.arange(0, BLOCK_N)
-    places = scale_place(weight, begin) + tl.arange(0, BLOCK_N)
-    acc = tl.zeros(n.shape, tl.float32)
-    for block in range(weight.blocks):
-        low, high = tl.zeros(n.shape, tl.float32), tl.zeros(n.shape, tl.float32)
-        total = 0.0
-        for i in tl.static_range(4):
-            word = tl.load(tile + (block * BITS + i) * TILE, eviction_policy=ONCE)
-            upper = word if BITS == 4 else tl.load(tile + (block * BITS + i + 4) * TILE, eviction_policy=ONCE)
-            for byte in tl.static_range(4):
-                first = tl.load(x + block * 32 + 4 * i + byte).to(tl.float32)
-                second = tl.load(x + block * 32 + 16 + 4 * i + byte).to(tl.float32)
-                if BITS == 4:
-                    low += times_code(first, word, 8 * byte)
-                    high += times_code(second, word, 8 * byte + 4)
-                    total += first + second
-                else:
-                    low += first * signed_byte(word, byte)
-                    high += second * signed_byte(upper, byte)
-        if HALVES:
-            place = places + 2 * block * TILE
-            acc += scales_at(weight, place) * low + scales_at(weight, place + TILE) * high
-        else:
-            place = places + block // weight.per_scale * TILE
-            acc += scales_at(weight, place) * (low + high)
-            if BITS == 4:
-                acc += mins_at(weight, place) * total
-    store_row(result, acc, row, n, weight.columns)
-
-
-@kp.jit
-def one_row_in_tiles(
-    x, weight, result, row, begin, BITS: tl.constexpr, HALVES: tl.constexpr, BLOCK_N: tl.constexpr, WORDS: tl.constexpr
-):
-    """The same with WORDS words along k at a time, which a GPU's threads share."""
+def quantized_rows_kernel(x, weight, result, CODES: tl.constexpr, BLOCK_N: tl.constexpr, WORDS: tl.constexpr):
+    """A block of columns of one row, with WORDS words along k at a time, which a GPU's threads share."""
+    BITS: tl.constexpr = 4 if CODES == 4 else 8
+    row = tl.program_id(0).to(tl.int64)
+    begin = tl.program_id(1) * BLOCK_N
+    x += row * weight.blocks * 32
     n = begin + tl.arange(0, BLOCK_N)
     tile = words_at(weight, begin, BITS) + tl.arange(0, BLOCK_N)[None, :]
     places = scale_place(weight, begin) + tl.arange(0, BLOCK_N)[None, :]
@@ -142,27 +109,13 @@ def one_row_in_tiles(
             else:
                 part += first[:, None] * signed_byte(word, byte)
         group = tl.minimum(
-            2 * block + i // 4 if HALVES else block // weight.per_scale, weight.groups - 1
+            2 * block + i // 4 if CODES == 16 else block // weight.per_scale, weight.groups - 1
         )  # part is 0 after the last word
         place = places + group[:, None] * TILE
         if BITS == 4:
             acc += mins_at(weight, place) * total[:, None]
         acc += scales_at(weight, place) * part
     store_row(result, tl.sum(acc, axis=0), row, n, weight.columns)
-
-
-@kp.jit
-def quantized_rows_kernel(x, weight, result, CODES: tl.constexpr, BLOCK_N: tl.constexpr, WORDS: tl.constexpr):
-    """A block of columns of one row; WORDS: in tiles of so many words, or 0."""
-    BITS: tl.constexpr = 4 if CODES == 4 else 8
-    HALVES: tl.constexpr = CODES == 16
-    row = tl.program_id(0).to(tl.int64)
-    begin = tl.program_id(1) * BLOCK_N
-    x += row * weight.blocks * 32
-    if WORDS:
-        one_row_in_tiles(x, weight, result, row, begin, BITS, HALVES, BLOCK_N, WORDS)
-    else:
-        one_row(x, weight, result, row, begin, BITS, HALVES, BLOCK_N)
 
 
 @kp.jit

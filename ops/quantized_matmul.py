@@ -29,9 +29,6 @@ GPU_BLOCKS = {16: (16, 32), 64: (64, 32)}
 GROUPS = {8: (8, 32, 16), 16: (16, 32, 16), 32: (32, 32, 8)}
 """BLOCK_M, BLOCK_N and PARTS by FEW_ROWS, of kernels that multiply codes. With int8 PARTS are 8: any batch has the same order of sums."""
 
-LANES = {"x86-64-v3": 8, "x86-64-v4": 16, "aarch64": 4}
-"""How many sums in 32 bits a vector of a CPU holds."""
-
 
 DIVISIBLE = ["weight.columns", "shape.columns", *(f"strides.{name}" for name in Strides._fields)]
 """What kernels for aligned calls know to be multiples of 16."""
@@ -41,7 +38,7 @@ def needed(point):
     """Whether a call needs a kernel for FEW_ROWS and CODES: not for scales of 16 elements in float16."""
     few, kernel, on_cpu = point["FEW_ROWS"], point.kernel, point.target.backend == "cpu"
     if kernel == "int8_kernel":
-        taken = few in (1, 16, 0) and on_cpu
+        taken = few in ((1, 16, 0) if point["BYTES"] == 1 else (1, 8)) and on_cpu
     elif kernel == "int8_groups_kernel":
         taken = few in (8, 32) and not on_cpu
     elif kernel == "quantized_groups_kernel":
@@ -49,7 +46,7 @@ def needed(point):
     elif point["x"] == tl.bfloat16 and not on_cpu:
         taken = False
     else:
-        taken = few == 1 if kernel == "quantized_rows_kernel" else few in (16, 64, 0)
+        taken = few == 1 and not on_cpu if kernel == "quantized_rows_kernel" else few in (16, 64, 0)
     return taken and (point["CODES"] != 16 or point["scales"] == tl.float32)
 
 
@@ -63,21 +60,19 @@ def cpu_config(point):
         return None
     if kernel == "int8_kernel":
         return int8_cpu_config(point)
-    if kernel == "quantized_rows_kernel":
-        return kp.Config({"BLOCK_N": 64, "WORDS": 0})
     rows, columns = CPU_BLOCKS[point["FEW_ROWS"]]
     return kp.Config({"BLOCK_M": rows, "BLOCK_N": columns, "BLOCKS": 2})
 
 
 def int8_cpu_config(point):
-    """Vectors, but for more than 16 rows where there is AMX, and for products with codes of eight bits where no instruction sums four: tiles
+    """Row by row, but for more than 16 rows where there is AMX, and for products with codes of eight bits where no instruction sums four: tiles
     are faster there."""
-    few, lanes, features = point["FEW_ROWS"], LANES[point.target.arch], point.target.features
-    if few == 1:
-        return kp.Config({"BLOCK_M": 1, "BLOCK_N": 4 * lanes, "LANES": lanes})
+    few, features = point["FEW_ROWS"], point.target.features
+    if few == 1 or point["BYTES"] == 3:
+        return kp.Config({"BLOCK_M": 1 if few == 1 else 2, "BLOCK_N": 64, "TILES": False})
     if (few == 0 and "amx" in features) or (point["CODES"] != 4 and not features):
-        return kp.Config({"BLOCK_M": few or 32, "BLOCK_N": 64, "LANES": 0})
-    return kp.Config({"BLOCK_M": 4, "BLOCK_N": 2 * lanes, "LANES": lanes})
+        return kp.Config({"BLOCK_M": few or 32, "BLOCK_N": 64, "TILES": True})
+    return kp.Config({"BLOCK_M": 8, "BLOCK_N": 64, "TILES": False})
 
 
 def cuda_config(point):
@@ -86,7 +81,7 @@ def cuda_config(point):
     if kernel == "matmul_kernel":
         return matmul_config(point)
     if kernel == "quantize_activations_kernel":
-        return None if point.specialized else kp.Config({"BLOCKS": 16, "SUMS": False}, num_warps=4)
+        return None if point.specialized or point["BYTES"] == 3 else kp.Config({"BLOCKS": 16, "SUMS": False}, num_warps=4)
     if point["CODES"] == 16 and point["scales"] == tl.float16:
         return None
     if kernel == "dequantize_kernel":
@@ -129,19 +124,20 @@ def multiply(x, weight, result, codes, int8, batch_invariant):
             values = kp.empty((rows, blocks * 32), tl.bfloat16, x.device)
             steps = kp.empty((rows, blocks), tl.float32, x.device)
             quantize_activations_kernel[lambda meta: (rows, kp.cdiv(blocks, meta["BLOCKS"]))](
-                x, Activations(values, steps, steps), blocks
+                x, Activations(values, steps, steps), blocks, BYTES=1
             )
             int8_groups_kernel[lambda meta: (kp.cdiv(rows, meta["BLOCK_M"]), kp.cdiv(columns, meta["BLOCK_N"]))](
                 values, steps, weight, result, CODES=codes, FEW_ROWS=8 if rows <= 8 else 32
             )
         else:
-            values = kp.empty((rows, blocks * 32), tl.int8, x.device)
-            steps = kp.empty((rows, blocks), tl.float32, x.device)
-            sums = kp.empty((rows, blocks * 2), tl.int32, x.device)
-            activations = Activations(values, steps, sums)
-            quantize_activations_kernel[(rows, 1)](x, activations, blocks)
+            activations = Activations(
+                kp.empty((rows, blocks * 32), tl.int8, x.device),
+                kp.empty((rows, blocks), tl.float32, x.device),
+                kp.empty((rows, blocks * 2), tl.int32, x.device),
+            )
+            quantize_activations_kernel[(rows, 1)](x, activations, blocks, BYTES=1)
             int8_kernel[lambda meta: (kp.cdiv(rows, meta["BLOCK_M"]), kp.cdiv(columns, meta["BLOCK_N"]))](
-                activations, weight, result, CODES=codes, FEW_ROWS=1 if rows <= 2 else 16 if rows <= 16 else 0
+                activations, weight, result, CODES=codes, FEW_ROWS=1 if rows <= 2 else 16 if rows <= 16 else 0, BYTES=1
             )
     elif x.is_cuda and x.dtype == tl.bfloat16 and rows <= 128 and not batch_invariant:
         quantized_groups_kernel[lambda meta: (kp.cdiv(rows, meta["BLOCK_M"]), kp.cdiv(columns, meta["BLOCK_N"]))](
@@ -159,7 +155,17 @@ def multiply(x, weight, result, codes, int8, batch_invariant):
             Shape(1, 1, rows, columns, blocks * 32), 0, B_TRANSPOSED=False,
             FEW_ROWS=0 if x.dtype == tl.float32 else few_blocks(rows, columns, 1),
         )  # fmt: skip
-    elif rows <= (1 if x.is_cuda else 6) and not batch_invariant:
+    elif not x.is_cuda and rows <= 6 and not batch_invariant:
+        activations = Activations(
+            kp.empty((rows, 3, blocks * 32), tl.int8, x.device),
+            kp.empty((rows, blocks), tl.float32, x.device),
+            kp.empty((rows, 3, blocks * 2), tl.int32, x.device),
+        )
+        quantize_activations_kernel[(rows, 1)](x, activations, blocks, BYTES=3)
+        int8_kernel[lambda meta: (kp.cdiv(rows, meta["BLOCK_M"]), kp.cdiv(columns, meta["BLOCK_N"]))](
+            activations, weight, result, CODES=codes, FEW_ROWS=1 if rows == 1 else 8, BYTES=3
+        )
+    elif rows == 1 and not batch_invariant:
         quantized_rows_kernel[lambda meta: (rows, kp.cdiv(columns, meta["BLOCK_N"]))](
             x, weight, result, CODES=codes, FEW_ROWS=1
         )
@@ -179,6 +185,7 @@ def multiply(x, weight, result, codes, int8, batch_invariant):
         "mins": [kp.same_as("scales")],
         "bias": [None, kp.same_as("x")],
         "CODES": (4, 8, 16),
+        "BYTES": (1, 3),
         "FEW_ROWS": FEW_ROWS,
     },
     configs={"cpu": cpu_config, "cuda": cuda_config},
@@ -192,10 +199,13 @@ def quantized_matmul(x, codes, scales, mins, bias, columns, int8, batch_invarian
       layout: how many bits a code has. Where N is no multiple of 64, `columns` says what it is: it ends in the last tile.
     - `bias` [N] has x's dtype.
 
-    Without int8 the product is that of x and the weight: an element of the weight is scale * code + min in float32, which more than one
-    row of bfloat16 round to it (on GPUs more than 128), and sums are in float32. With int8, x is rounded first: each 32 elements of a row
-    to multiples of 1/127 of the largest of them, as llama.cpp does (Q8_0, Q8_1), and products of codes are summed in int32, exact. An
-    infinity or NaN in x gives NaN or infinities in its row; elements below 2^-98 may count as 0. batch_invariant: a row of the result has the same bits whatever rows are beside it.
+    Without int8 the product is that of x and the weight: an element of the weight is scale * code + min in float32, which more than six rows
+    of bfloat16 round to it (on GPUs more than 128), and sums are in float32. Up to six rows on CPUs are taken in fixed point of 24 bits: each
+    32 elements as multiples of 1/8355711 of the largest of them, with errors like those of sums in float32. With int8, x is rounded first: each
+    32 elements of a row to multiples of 1/127 of the largest of them, as llama.cpp does (Q8_0, Q8_1). Products of codes with either are summed
+    in int32, exact. An infinity or NaN in x gives NaN or infinities in its row; elements below 2^-98 may count as 0.
+
+    batch_invariant: a row of the result has the same bits whatever rows are beside it.
     """
     kp.check(x.dim() >= 1, "x has no dimensions, expected at least one")
     kp.check(

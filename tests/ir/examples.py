@@ -164,7 +164,7 @@ EXAMPLES: dict[str, str] = {
     "bytes": function(
         """
         %0 = tt.make_range {end = 8 : i32, start = 0 : i32} : tensor<8xi32>
-        %1 = "cpu.dot_bytes"(%0, %0, %0) <{a_most = 15 : i32, a_signed = false, b_signed = true}> : (tensor<8xi32>, tensor<8xi32>, tensor<8xi32>) -> tensor<8xi32>
+        %1 = "cpu.dot_bytes"(%0, %0, %0, %0, %0) <{a_most = 15 : i32, a_signed = false, b_signed = true}> : (tensor<8xi32>, tensor<8xi32>, tensor<8xi32>, tensor<8xi32>, tensor<8xi32>) -> tensor<8xi32>
         """
     ),
     "dependent_launch": function(

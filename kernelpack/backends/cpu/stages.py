@@ -19,6 +19,7 @@ from kernelpack.backends.cpu.ttir.dot_bytes import dot_bytes
 from kernelpack.backends.cpu.ttir.expand_ops import expand_ops
 from kernelpack.backends.cpu.ttir.gather_pairs import gather_pairs
 from kernelpack.backends.cpu.ttir.prefetch_next import prefetch_next
+from kernelpack.backends.cpu.ttir.prefetch_streams import prefetch_streams
 from kernelpack.backends.cpu.ttir.version_masks import version_masks
 from kernelpack.context import Context
 from kernelpack.ir.core import Operation
@@ -66,10 +67,11 @@ CPU_TTIR = Pipeline(
         Pass("check_accesses", check_accesses, after=("expand_ops",), when=lambda _, context: context.options.checked),
         Pass("carry_scalars", lambda module, context: carry_scalars(module), after=("expand_ops",)),
         Pass("prefetch_next", lambda module, context: prefetch_next(module), after=("carry_scalars",)),
+        Pass("prefetch_streams", lambda module, context: prefetch_streams(module), after=("carry_scalars", "prefetch_next")),
         Pass(
             "version_masks",
             lambda module, context: version_masks(module, level_of_kernel(context.target, module)),
-            after=("carry_scalars", "prefetch_next"),
+            after=("carry_scalars", "prefetch_next", "prefetch_streams"),
         ),
         *TTIR.parts,
     ),

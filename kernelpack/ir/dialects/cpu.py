@@ -13,15 +13,15 @@ CPU = Dialect(
             attributes=[attr("message", "str"), attr("parameters", "ints")],
             effects=[Effect.OTHER],
         ),
-        # asks for what is read soon, which changes nothing
-        row("cpu.prefetch", "ptr: pointer", results=0, effects=[Effect.OTHER]),
-        # acc and the sum of the products of the four bytes of a with those of b; unsigned bytes of a are at most `a_most`
+        # asks for what is read soon, which changes nothing: `bytes` from each pointer of a tile on, or an element
+        row("cpu.prefetch", "ptr: pointer", results=0, attributes=[attr("bytes", "i64", default=0)], effects=[Effect.OTHER]),
+        # acc and, of each two factors a and b, the sum of the products of a's four bytes with b's; unsigned bytes of a are at most `a_most`
         row(
             "cpu.dot_bytes",
-            "a: int, b: int, acc: int",
+            "acc: int, factors*: int",
             attributes=[attr("a_signed", "bool"), attr("b_signed", "bool"), attr("a_most", "i32", default=255)],
             traits=[Trait.PURE, Trait.ELEMENTWISE, Trait.SAME_TYPE],
-            infer=same_as(2),
+            infer=same_as(0),
         ),
     ],
 )

@@ -296,14 +296,15 @@ def bytes_of(kind: Type) -> int:
     return (bit_width(kind) + 7) // 8
 
 
-def _dot_bytes(op: Operation, a: Array, b: Array, acc: Array) -> Array:
+def _dot_bytes(op: Operation, acc: Array, *factors: Array) -> Array:
     total = acc.astype(np.int64)
-    for place in range(4):
-        factors = (
-            (value >> 8 * place).astype(np.int8 if op.attributes[name] else np.uint8).astype(np.int64)
-            for value, name in ((a, "a_signed"), (b, "b_signed"))
-        )
-        total = total + math.prod(factors)
+    for a, b in zip(factors[::2], factors[1::2], strict=True):
+        for place in range(4):
+            bytes_ = (
+                (value >> 8 * place).astype(np.int8 if op.attributes[name] else np.uint8).astype(np.int64)
+                for value, name in ((a, "a_signed"), (b, "b_signed"))
+            )
+            total = total + math.prod(bytes_)
     return total.astype(np.int32)
 
 

@@ -303,11 +303,12 @@ def _clamp(lo: Lowering, args: Sequence[Val], source: Type, result: Type, width:
 
 def _dot_bytes(lo: Lowering, args: Sequence[Val], source: Type, result: Type, width: int, op: Operation | None) -> Val:
     assert op is not None
-    a, b, acc = args
+    acc, *factors = args
     a_signed, b_signed = (bool(attribute(op, name)) for name in ("a_signed", "b_signed"))
     most = attribute(op, "a_most")
     assert isinstance(most, int)
-    return byte_products.dot(lo.em, a, b, acc, a_signed, b_signed, most, lo.int8_pack)
+    pairs = list(zip(factors[::2], factors[1::2], strict=True))
+    return byte_products.dot(lo.em, acc, pairs, a_signed, b_signed, most, lo.int8_pack)
 
 
 _TABLE: dict[str, Row] = {

@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING
 
 from kernelpack.backends.cpu.emit.elements import element_bytes
 from kernelpack.backends.cpu.emit.places import Affine, Index
+from kernelpack.backends.cpu.facts.features import AHEAD
 from kernelpack.backends.cpu.facts.moving import moves_along
 from kernelpack.ir.core import Operation, Value
-from kernelpack.ir.dialect import operand, pointee_of
+from kernelpack.ir.dialect import attribute, operand, pointee_of
 from kernelpack.ir.types import Type, element_of, shape_of
 from kernelpack.llvm.text import Emitter, Val, literal, vector_width
 
 if TYPE_CHECKING:
     from kernelpack.backends.cpu.emit.evaluate import Evaluator
-
-_AHEAD = 8192
-"""How many bytes ahead of a stream its memory is asked for: what a fast one reads while DRAM answers (measured: 6 to 32 KB alike, 2 KB as slow
-as none where several vectors are read at a time)."""
 
 _LINE = 64
 _FENCE = "declare void @llvm.x86.sse.sfence()"
@@ -33,13 +30,13 @@ def is_stream(kind: Type, index: Index, size: int) -> bool:
     rows above each other are followed by what another program reads."""
     extents = shape_of(kind)
     row = math.prod(extent for extent, place in zip(extents, index, strict=True) if place.lanes)
-    return row == math.prod(extents) or row * size >= 2 * _AHEAD
+    return row == math.prod(extents) or row * size >= 2 * AHEAD
 
 
 def ask_ahead(em: Emitter, base: Val, offset: int) -> None:
     """Prefetches what a stream reads soon. `offset` is where `base` is in its loop's iteration, in bytes: lines are asked for once."""
     if offset % _LINE == 0:
-        ask_for(em, em.offset(base, _AHEAD))
+        ask_for(em, em.offset(base, AHEAD))
 
 
 def ask_for_next(ev: Evaluator, load: Operation, index: Index) -> None:
@@ -57,9 +54,9 @@ def ask_for_next(ev: Evaluator, load: Operation, index: Index) -> None:
 
 
 def ask_for_rows(ev: Evaluator, op: Operation, index: Index) -> None:
-    """Prefetches what pointers of lanes that follow each other point to: each line once."""
+    """Prefetches what pointers of lanes point to, where that lies together: each line once, in the order of addresses."""
     pointer = operand(op, "ptr")
-    size, lanes = element_bytes(element_of(pointee_of(pointer.type))), ev.evaluate(pointer, index)
+    size, lanes = attribute(op, "bytes") or element_bytes(element_of(pointee_of(pointer.type))), ev.evaluate(pointer, index)
     start = size * sum(place.offset for place in index if place.lanes)
     if isinstance(lanes, Affine) and lanes.step == size:
         with ev.em.into(ev.frames[-1]):

@@ -6,13 +6,13 @@ fewer than 32 bits, or constants that alone exceed its type, as in hash function
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
-from kernelpack.ir.core import Operation, Value
-from kernelpack.ir.types import TensorType, bit_width, element_of, is_int, is_pointer, shape_of
+from kernelpack.ir.core import Builder, Operation, Value
+from kernelpack.ir.types import I64, TensorType, bit_width, element_of, is_int, is_pointer, shape_of
 
 Stride = int | Literal["scalar"] | None
 """The step from one element to the next: a constant, a run-time scalar, or None where there is no fixed step."""
@@ -184,6 +184,15 @@ def _span_of(value: Value, depth: int) -> Span | None:
                 if factor is not None and span is not None:
                     return span.times(factor)
     return None
+
+
+def build_sum(build: Builder, terms: Iterable[tuple[Value, int]], constant: int = 0) -> Value:
+    """Builds the sum of a constant and of scalars with factors, in 64 bits."""
+    total = build.constant(constant, I64)
+    for value, factor in terms:
+        wide = value if element_of(value.type) == I64 else build.value("arith.extsi", [value], None, I64)
+        total = build.value("arith.addi", [total, build.value("arith.muli", [wide, build.constant(factor, I64)])])
+    return total
 
 
 @dataclass(frozen=True)

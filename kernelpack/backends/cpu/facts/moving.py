@@ -50,7 +50,11 @@ def is_outside(value: Value, loop: Operation) -> bool:
 
 def is_invariant(value: Value, loop: Operation) -> bool:
     """Whether a value is the same in every iteration of a loop."""
+    if is_outside(value, loop):
+        return True
     op = value.defining_op
-    if op is None or is_outside(value, loop):
-        return is_outside(value, loop)
-    return op.name in ("tt.splat", "tt.broadcast", "arith.constant") and all(is_invariant(v, loop) for v in op.operands)
+    return (
+        op is not None
+        and op.name in ("tt.splat", "tt.broadcast", "arith.constant")
+        and all(is_invariant(v, loop) for v in op.operands)
+    )

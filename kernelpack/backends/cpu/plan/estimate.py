@@ -6,13 +6,15 @@ import math
 
 from kernelpack.backends.cpu.facts.affine import constant_of
 from kernelpack.backends.cpu.facts.features import Level
+from kernelpack.backends.cpu.plan.sinks import Prefetch, Root
 from kernelpack.backends.cpu.plan.tile_program import Dot, For, If, Nest, Statement, TileProgram, While
 from kernelpack.ir import views
 from kernelpack.ir.core import Value
-from kernelpack.ir.dialect import operand
+from kernelpack.ir.dialect import attribute, operand
 from kernelpack.ir.types import shape_of
 
 _VECTOR_NS = 2.0  # one vector of a nest: a load, a dozen operations, a store
+_BYTE_NS = 0.1  # a byte from DRAM, read by one core
 _FMA_NS = 0.15  # one vector multiply-add
 _TILE_NS = 0.03  # the same arithmetic in tiles of AMX
 _UNKNOWN_TRIPS = 4
@@ -32,7 +34,7 @@ def _statement(statement: Statement, level: Level) -> float:
     lanes = level.lanes(32)
     match statement:
         case Nest():
-            return math.ceil(math.prod(statement.shape) / lanes) * _VECTOR_NS * len(statement.roots)
+            return sum(_root(root, math.prod(statement.shape), lanes) for root in statement.roots)
         case Dot():
             depth = shape_of(operand(statement.op, "a").type)[-1]
             return math.prod(statement.out.shape) * depth / lanes * (_TILE_NS if statement.in_tiles(level) else _FMA_NS)
@@ -44,6 +46,13 @@ def _statement(statement: Statement, level: Level) -> float:
             return max(_statements(statement.then, level), _statements(statement.otherwise, level))
         case _:
             return 0.5
+
+
+def _root(root: Root, elements: int, lanes: int) -> float:
+    stretch = attribute(root.op, "bytes") if isinstance(root, Prefetch) else 0
+    if stretch:  # what is passed over once comes from memory
+        return elements * int(stretch) * _BYTE_NS
+    return math.ceil(elements / lanes) * _VECTOR_NS
 
 
 def _trips(statement: For) -> int:

@@ -1,4 +1,5 @@
 """Recognises sums of four products of bytes, which one instruction makes: the bytes of two words of 32 bits, each multiplied with its partner.
+Those of more words are one operation: without VNNI they are added in 16 bits first.
 
 Quantised weights are read so: a word holds four codes, or eight of four bits, and another word four activations.
 """
@@ -86,10 +87,13 @@ def _rewrite(root: Operation, terms: list[Value]) -> None:
     total = rest[0] if rest else build.constant(0, kind)
     for term in rest[1:]:
         total = build.value("arith.addi", [total, term])
+    alike: dict[tuple[bool, bool, int], list[Value]] = defaultdict(list)
     for group in whole:
         _, a, b = group[0]
-        attributes = {"a_signed": a.signed, "b_signed": b.signed, "a_most": a.mask}
-        total = build.value("cpu.dot_bytes", [_word(build, a), _word(build, b), total], attributes)
+        alike[a.signed, b.signed, a.mask] += [_word(build, a), _word(build, b)]
+    for (a_signed, b_signed, most), factors in alike.items():
+        attributes = {"a_signed": a_signed, "b_signed": b_signed, "a_most": most}
+        total = build.value("cpu.dot_bytes", [total, *factors], attributes)
     total.name = root.result.name
     root.replace_with(total)
 

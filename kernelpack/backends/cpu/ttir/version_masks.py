@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
-from kernelpack.backends.cpu.facts.affine import Bound, bounds_for_all_true
+from kernelpack.backends.cpu.facts.affine import Bound, bounds_for_all_true, build_sum
 from kernelpack.backends.cpu.facts.axes import Axes
 from kernelpack.backends.cpu.facts.features import Level
 from kernelpack.backends.cpu.plan.plan_product import has_k_in_lanes
@@ -101,12 +101,13 @@ def _version(block: Block, packed: set[Operation], few: set[Operation], infos: A
         return Region([copy])
 
     def choose(build: Builder, number: int) -> Operation:
-        then, rest = body(cases[number]), Region([Block()])
-        if number + 1 < len(cases):
+        then = body(cases[number])
+        if number + 1 == len(cases):
+            rest = body(())
+        else:
+            rest = Region([Block()])
             inner = Builder(rest.blocks[0])
             inner.create("scf.yield", choose(inner, number + 1).results)
-        else:
-            rest = body(())
         return build.create("scf.if", [tests[number]], None, types, [then, rest])
 
     terminator.set_operands(choose(Builder(block, len(block.operations) - 1, terminator.location), 0).results)
@@ -218,11 +219,7 @@ def _conjunction(builder: Builder, conditions: Conditions) -> Value:
         if isinstance(bound, Value):
             holds: Value = bound
         else:
-            total: Value = builder.constant(0, I64)
-            for value, factor in bound.terms:
-                wide = value if element_of(value.type) == I64 else builder.value("arith.extsi", [value], None, I64)
-                scaled = builder.value("arith.muli", [wide, builder.constant(factor, I64)])
-                total = builder.value("arith.addi", [total, scaled])
+            total = build_sum(builder, bound.terms)
             limit = builder.constant(bound.limit, I64)
             holds = builder.value("arith.cmpi", [total, limit], {"predicate": "sle"})
         result = holds if result is None else builder.value("arith.andi", [result, holds])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import kernelpack as kp
@@ -9,6 +11,7 @@ import kernelpack.language as tl
 from kernelpack.backends.cpu.emit.streaming import ask_ahead, finish_streams, store_past_caches
 from kernelpack.backends.cpu.facts.features import Level
 from kernelpack.backends.cpu.ttir.prefetch_next import prefetch_next
+from kernelpack.backends.cpu.ttir.prefetch_streams import prefetch_streams
 from kernelpack.llvm.text import Emitter, Val
 from tests.backends.cpu.emit.llir import program, whole, written
 from tests.backends.cpu.plan.plans import V3, V4, ttir
@@ -66,6 +69,25 @@ def test_pages_are_asked_for_by_their_lines(level: Level, columns: int, lines: i
     text = whole(module, level)
     assert text.count("call void @llvm.prefetch.p0(ptr %") == lines  # of one row in a loop, or of both
     assert "i32 0, i32 2, i32 1)" in text
+
+
+@kp.jit
+def sum_of_words(x, out, n, LANES: tl.constexpr):
+    lanes = tl.arange(0, LANES)
+    total = tl.zeros([LANES], tl.int32)
+    for block in range(n):
+        for row in tl.static_range(4):
+            total += tl.load(x + (block * 4 + row) * LANES + lanes, eviction_policy="evict_first")
+    tl.store(out + lanes, total)
+
+
+@pytest.mark.parametrize("lanes", [8, 64])
+def test_a_stretch_is_asked_for_in_the_order_of_its_addresses(lanes: int) -> None:
+    """Of four rows, each vector of eight lanes asks for two lines."""
+    text = whole(prefetch_streams(ttir(sum_of_words, x="*i32", out="*i32", n="i32", LANES=lanes)), V3)
+    asked = re.findall(r"call void @llvm.prefetch.p0\(ptr (%\S+), i32 0, i32 2, i32 1\)", text)
+    later = {name: int(offset) for name, offset in re.findall(r"(%\S+) = getelementptr i8, ptr %\S+, i64 (\d+)", text)}
+    assert [later.get(name, 0) for name in asked] == lanes // 8 * [0, 64]
 
 
 def test_an_aligned_address_is_written_past_the_caches() -> None:

@@ -9,6 +9,7 @@ import kernelpack.language as tl
 from kernelpack.backends.cpu.facts.features import Level
 from kernelpack.backends.cpu.plan.estimate import program_nanoseconds
 from kernelpack.backends.cpu.plan.ttir_to_tiles import ttir_to_tiles
+from kernelpack.backends.cpu.ttir.prefetch_streams import prefetch_streams
 from kernelpack.compiler.stages import compile_ttir, optimise_ttir
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.options import Options
@@ -128,3 +129,21 @@ def nothing(x, n):
 
 def test_no_program_takes_no_time() -> None:
     assert estimate(nothing, n="i32") == 1
+
+
+@kp.jit
+def sum_of_rows(x, out, n, ROWS: tl.constexpr, ONCE: tl.constexpr):
+    lanes = tl.arange(0, 64)
+    total = tl.zeros([64], tl.int32)
+    for block in range(n):
+        for row in tl.static_range(ROWS):
+            total += tl.load(x + (block * ROWS + row) * 64 + lanes, eviction_policy="evict_first" if ONCE else "")
+    tl.store(out + lanes, total)
+
+
+def test_what_is_passed_over_once_costs_its_way_from_memory() -> None:
+    types: dict[str, str | int] = {"x": "*i32", "out": "*i32", "n": "i32", "ROWS": 4}
+    asked = prefetch_streams(ttir(sum_of_rows, ONCE=1, **types))
+    blocks = 1024 // 64  # of a kB each
+    once = program_nanoseconds(ttir_to_tiles(asked, V3), V3)
+    assert once - estimate(sum_of_rows, ONCE=0, **types) == pytest.approx(blocks * 1024 * 0.1, rel=0.1)

@@ -15,6 +15,7 @@ from kernelpack.backends.cpu.stages import code_target
 from kernelpack.backends.cpu.ttir.dot_bytes import dot_bytes
 from kernelpack.compiler.stages import optimise_ttir
 from kernelpack.ir.core import Operation
+from kernelpack.ir.dialect import operands_called
 from kernelpack.ir.interpret import launch
 from kernelpack.passes import TTIR
 from kernelpack.target import Target
@@ -116,7 +117,8 @@ def test_the_interpreter_gives_the_operation_the_meaning_of_the_sum() -> None:
 def test_codes_of_four_bits_are_unpacked_word_by_word() -> None:
     torch.manual_seed(3)
     codes, x, out = words(2 * 3 * 64), words(4 * 3), torch.zeros(64)
-    assert len(rewritten(nibbles, (codes, x, out, 3), {"N": 64})) == 4
+    (sums_of_words,) = rewritten(nibbles, (codes, x, out, 3), {"N": 64})
+    assert len(operands_called(sums_of_words, "factors")) == 8
     check(nibbles, (1,), codes, x, out, 3, N=64)
     bits = codes.numpy().view(np.uint32).reshape(3, 2, 64)
     bytes_ = x.numpy().view(np.int8).reshape(3, 2, 2, 4).astype(np.int64)
