@@ -9,14 +9,20 @@ from ._quantized_products import ONCE, codes_of, mins_at, scale_place, scales_at
 from ._quantized_rows import ROUNDING
 from ._quantized_weights import TILE
 
+LARGEST = tl.constexpr({1: 127.0, 3: 127.0 * (2**16 + 2**8 + 1)})
+"""The largest whole number of so many bytes that are -127 or more."""
+
 
 class Activations(NamedTuple):
-    """Rows of activations [rows, K] as whole numbers: `values` holds a number's bytes, the high one first, in int8 [rows, bytes, K] (GPUs: one,
-    in bfloat16), `scales` what each 32 numbers are multiplied with, `sums` the sum of each 16 bytes (GPUs: no matter what)."""
+    """Rows of activations [rows, K] as whole numbers. What all rows have of 32 elements lies together, with space for so many rows: `values`
+    holds a number's bytes, the high one first, in int8 [K / 32, space, bytes, 32], `scales` first what each 32 numbers are multiplied with,
+    then the sum of these products, in float32 [K / 32, 2, space], and `sums` -128 times the sum of each 16 bytes, in int32
+    [K / 32, space, bytes, 2]."""
 
     values: tl.tensor
     scales: tl.tensor
     sums: tl.tensor
+    space: int
 
 
 @kp.jit
@@ -29,34 +35,84 @@ def bytes_of(number):
 
 
 @kp.jit
-def quantize_activations_kernel(x, activations, blocks, BYTES: tl.constexpr, BLOCKS: tl.constexpr, SUMS: tl.constexpr):
-    """Rounds a part of a row to whole numbers of BYTES bytes: each 32 elements to multiples of 1/127 of the largest of them, halves to even, or
-    with three bytes of 1/8355711, halves up. Quotients are rounded once, on GPUs too, so that numbers are the same everywhere."""
+def number_of(parts, row: tl.constexpr, BYTES: tl.constexpr):
+    """Returns a row's sum of products with whole numbers, in float32, from the sums with their bytes."""
+    high = parts[row * BYTES].to(tl.float32)
+    if BYTES == 1:
+        return high
+    return high * 65536.0 + (parts[row * BYTES + 1] * 256 + parts[row * BYTES + 2]).to(tl.float32)
+
+
+@kp.jit
+def magnitude(value):
+    """Returns the bits of |value|, float32, which are ordered as magnitudes are, with NaN above all."""
+    return value.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+
+
+@kp.jit
+def whole_numbers(value, step, BYTES: tl.constexpr):
+    """Returns the bytes of values in multiples of a step: halves to even, or with three bytes up. A quotient is rounded once, on GPUs too, so
+    that numbers are the same everywhere. A step that is 0, infinite or NaN gives 0."""
+    quotient = tl.where((step > 0.0) & (step < float("inf")), tl.div_rn(value, step), 0.0)
+    number = tl.clamp(quotient, -LARGEST[BYTES], LARGEST[BYTES])  # a subnormal step may be too small
+    parts = [number + ROUNDING - ROUNDING] if BYTES == 1 else bytes_of(tl.floor(number + 0.5))
+    return [parts[byte].to(tl.int8) for byte in tl.static_range(BYTES)]
+
+
+@kp.jit
+def quantize_block(x, activations, block, row, blocks, BYTES: tl.constexpr):
+    """Rounds 32 elements of a row."""
+    lanes = tl.arange(0, 16)
+    place = block.to(tl.int64) * activations.space + row
+    scales = activations.scales + (place + block.to(tl.int64) * activations.space)
+    codes = activations.values + place * (32 * BYTES)
+    sums = activations.sums + place * (2 * BYTES)
+    at = x + (row * blocks + block) * 32
+    halves = [tl.load(at + 16 * half + lanes).to(tl.float32) for half in tl.static_range(2)]
+    peak = tl.max(tl.maximum(magnitude(halves[0]), magnitude(halves[1])), axis=0).to(tl.float32, bitcast=True)
+    scale = tl.div_rn(peak, LARGEST[BYTES])
+    first = whole_numbers(halves[0], scale, BYTES)
+    second = whole_numbers(halves[1], scale, BYTES)
+    for byte in tl.static_range(BYTES):
+        tl.store(codes + 32 * byte + lanes, first[byte])
+        tl.store(codes + 32 * byte + 16 + lanes, second[byte])
+    below = [tl.sum(first[byte].to(tl.int32), axis=0) for byte in tl.static_range(BYTES)]
+    above = [tl.sum(second[byte].to(tl.int32), axis=0) for byte in tl.static_range(BYTES)]
+    for byte in tl.static_range(BYTES):
+        tl.store(sums + 2 * byte, -128 * below[byte])
+        tl.store(sums + 2 * byte + 1, -128 * above[byte])
+    both = [below[byte] + above[byte] for byte in tl.static_range(BYTES)]
+    tl.store(scales, scale)
+    tl.store(scales + activations.space, scale * number_of(both, 0, BYTES))
+
+
+@kp.jit
+def quantize_activations_kernel(x, activations, blocks, BYTES: tl.constexpr):
+    """Rounds a row to whole numbers of BYTES bytes: each 32 elements to multiples of 1/127 of the largest of them, or with three bytes of
+    1/8355711. Rows after the last one are multiplied with 0, whatever numbers they have: subnormal ones would take hundreds of cycles."""
+    row, rows = tl.program_id(0), tl.num_programs(0)
+    for block in range(blocks):
+        quantize_block(x, activations, block, row.to(tl.int64), blocks, BYTES)
+    for other in range(row + rows, activations.space, rows):
+        for block in range(blocks):
+            scales = activations.scales + (2 * block.to(tl.int64) * activations.space + other)
+            tl.store(scales, 0.0)
+            tl.store(scales + activations.space, 0.0)
+
+
+@kp.jit
+def round_activations_kernel(x, values, scales, blocks, BLOCKS: tl.constexpr):
+    """Rounds a part of a row as quantize_activations_kernel with one byte does, on GPUs: to `values` bfloat16 [rows, K] and `scales` float32
+    [rows, K / 32]."""
     row = tl.program_id(0).to(tl.int64) * blocks
-    largest: tl.constexpr = 127.0 if BYTES == 1 else 127.0 * (2**16 + 2**8 + 1)  # of numbers whose bytes are -127 or more
-    for begin in range(tl.program_id(1) * BLOCKS, blocks, tl.num_programs(1) * BLOCKS):
-        block = begin + tl.arange(0, BLOCKS)
-        half = 2 * begin + tl.arange(0, 2 * BLOCKS)
-        at = half[:, None] * 16 + tl.arange(0, 16)[None, :]
-        value = tl.load(x + row * 32 + at, mask=half[:, None] < 2 * blocks, other=0.0).to(tl.float32)
-        bits = value.to(tl.int32, bitcast=True) & 0x7FFFFFFF  # ordered as magnitudes are, with NaN above all
-        peak = tl.max(tl.reshape(tl.max(bits, axis=1), [BLOCKS, 2]), axis=1).to(tl.float32, bitcast=True)
-        scale = tl.div_rn(peak, largest)
-        tl.store(activations.scales + row + block, scale, mask=block < blocks)
-        step = tl.reshape(tl.broadcast_to(scale[:, None], [BLOCKS, 2]), [2 * BLOCKS])[:, None]
-        quotient = tl.where((step > 0.0) & (step < float("inf")), tl.div_rn(value, step), 0.0)
-        number = tl.clamp(quotient, -largest, largest)  # a subnormal step may be too small
-        parts = [number + ROUNDING - ROUNDING] if BYTES == 1 else bytes_of(tl.floor(number + 0.5))
-        for byte in tl.static_range(BYTES):
-            place = row * BYTES + byte * blocks
-            code = parts[byte].to(tl.int8)
-            tl.store(
-                activations.values + place * 32 + at,
-                code.to(activations.values.dtype.element_ty),
-                mask=half[:, None] < 2 * blocks,
-            )
-            if SUMS:
-                tl.store(activations.sums + place * 2 + half, tl.sum(code.to(tl.int32), axis=1), mask=half < 2 * blocks)
+    block = tl.program_id(1) * BLOCKS + tl.arange(0, BLOCKS)
+    inside = block < blocks
+    at = row * 32 + block[:, None] * 32 + tl.arange(0, 32)[None, :]
+    value = tl.load(x + at, mask=inside[:, None], other=0.0).to(tl.float32)
+    scale = tl.div_rn(tl.max(magnitude(value), axis=1).to(tl.float32, bitcast=True), LARGEST[1])
+    tl.store(scales + row + block, scale, mask=inside)
+    (number,) = whole_numbers(value, scale[:, None], 1)
+    tl.store(values + at, number.to(tl.bfloat16), mask=inside[:, None])
 
 
 @kp.jit
@@ -68,35 +124,35 @@ def dot_of_bytes(codes, x, acc, BIT: tl.constexpr, MASK: tl.constexpr):
 
 
 @kp.jit
-def number_of(parts, row: tl.constexpr, BYTES: tl.constexpr):
-    """Returns a row's sum of products with whole numbers, in float32, from the sums with their bytes."""
-    high = parts[row * BYTES].to(tl.float32)
-    if BYTES == 1:
-        return high
-    return high * 65536.0 + (parts[row * BYTES + 1] * 256 + parts[row * BYTES + 2]).to(tl.float32)
-
-
-@kp.jit
 def int8_in_rows(
     activations, weight, result, top, begin,
     BITS: tl.constexpr, HALVES: tl.constexpr, BYTES: tl.constexpr, ROWS: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """A block of the product, columns in the lanes of each of ROWS rows, or of each byte of their numbers. A word of codes is loaded once for all
-    of them, and every sum stays in a register. Codes of eight bits are made unsigned, 128 greater, which sums of x undo."""
+    of them, and every sum stays in a register. Codes of eight bits are made unsigned, 128 greater, which the first of their sums undo. Rows
+    after the last one are of no matter."""
     PARTS: tl.constexpr = ROWS * BYTES
     tile = words_at(weight, begin, BITS) + tl.arange(0, BLOCK_N)
     places = scale_place(weight, begin) + tl.arange(0, BLOCK_N)
-    rows = [tl.minimum(top + row, result.rows - 1).to(tl.int64) * weight.blocks for row in tl.static_range(ROWS)]
-    first = [rows[i // BYTES] * BYTES + i % BYTES * weight.blocks for i in tl.static_range(PARTS)]
     x = activations.values.to(tl.pointer_type(tl.int32), bitcast=True)
     acc = [tl.zeros([BLOCK_N], tl.float32) for row in tl.static_range(ROWS)]
     for block in range(weight.blocks):
-        low = [tl.zeros([BLOCK_N], tl.int32) for i in tl.static_range(PARTS)]
-        high = low
+        own = block.to(tl.int64) * activations.space + top
+        scales = activations.scales + (own + block.to(tl.int64) * activations.space)
+        scale = [tl.load(scales + row) for row in tl.static_range(ROWS)]
+        total = [tl.load(scales + activations.space + row) for row in tl.static_range(ROWS)]
+        if BITS == 4:
+            low = [tl.zeros([BLOCK_N], tl.int32) for i in tl.static_range(PARTS)]
+            high = low
+        else:
+            sums = activations.sums + own * (2 * BYTES)
+            low = [tl.load(sums + 2 * i) + tl.zeros([BLOCK_N], tl.int32) for i in tl.static_range(PARTS)]
+            high = [tl.load(sums + 2 * i + 1) + tl.zeros([BLOCK_N], tl.int32) for i in tl.static_range(PARTS)]
         for word_number in tl.static_range(4):
             word = tl.load(tile + (block * BITS + word_number) * TILE, eviction_policy=ONCE)
-            below = [tl.load(x + (first[i] + block) * 8 + word_number) for i in tl.static_range(PARTS)]
-            above = [tl.load(x + (first[i] + block) * 8 + 4 + word_number) for i in tl.static_range(PARTS)]
+            words = x + own * (8 * BYTES) + word_number
+            below = [tl.load(words + 8 * i) for i in tl.static_range(PARTS)]
+            above = [tl.load(words + 8 * i + 4) for i in tl.static_range(PARTS)]
             if BITS == 4:
                 low = [dot_of_bytes(word, below[i], low[i], 0, 15) for i in tl.static_range(PARTS)]
                 low = [dot_of_bytes(word, above[i], low[i], 4, 15) for i in tl.static_range(PARTS)]
@@ -105,12 +161,6 @@ def int8_in_rows(
                 word ^= -0x7F7F7F80
                 low = [dot_of_bytes(word, below[i], low[i], 0, 255) for i in tl.static_range(PARTS)]
                 high = [dot_of_bytes(upper, above[i], high[i], 0, 255) for i in tl.static_range(PARTS)]
-        scale = [tl.load(activations.scales + rows[row] + block) for row in tl.static_range(ROWS)]
-        below = [tl.load(activations.sums + 2 * (first[i] + block)) for i in tl.static_range(PARTS)]
-        above = [tl.load(activations.sums + 2 * (first[i] + block) + 1) for i in tl.static_range(PARTS)]
-        if BITS == 8:
-            low = [low[i] - 128 * below[i] for i in tl.static_range(PARTS)]
-            high = [high[i] - 128 * above[i] for i in tl.static_range(PARTS)]
         place = places + (2 * block if HALVES else block // weight.per_scale) * TILE
         by = scales_at(weight, place)
         if HALVES:
@@ -122,8 +172,6 @@ def int8_in_rows(
             acc = [acc[row] + by * (scale[row] * number_of(both, row, BYTES)) for row in tl.static_range(ROWS)]
         if BITS == 4:
             least = mins_at(weight, place)
-            both = [below[i] + above[i] for i in tl.static_range(PARTS)]
-            total = [scale[row] * number_of(both, row, BYTES) for row in tl.static_range(ROWS)]
             acc = [acc[row] + least * total[row] for row in tl.static_range(ROWS)]
     for i in tl.static_range(ROWS):
         row = top + i
@@ -142,13 +190,13 @@ def int8_in_tiles(
     k = tl.arange(0, 32)
     here = m < result.rows
     places = scale_place(weight, begin) + tl.arange(0, BLOCK_N)
-    rows = activations.values + m[:, None].to(tl.int64) * (weight.blocks * 32) + k[None, :]
-    first = m.to(tl.int64) * weight.blocks
     acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     for block in range(weight.blocks):
-        x = tl.load(rows + block * 32, mask=here[:, None], other=0)
+        own = block.to(tl.int64) * activations.space + m
+        x = tl.load(activations.values + own[:, None] * 32 + k[None, :], mask=here[:, None], other=0)
         codes = codes_of(weight, block, begin, BITS, 1, BLOCK_N).to(tl.int8)
-        scale = tl.load(activations.scales + first + block, mask=here, other=0.0)[:, None]
+        scales = activations.scales + block.to(tl.int64) * activations.space + own
+        scale = tl.load(scales, mask=here, other=0.0)[:, None]
         if HALVES:
             low = tl.dot(tl.where(k[None, :] < 16, x, 0), codes).to(tl.float32)
             high = tl.dot(tl.where(k[None, :] < 16, 0, x), codes).to(tl.float32)
@@ -159,9 +207,8 @@ def int8_in_tiles(
             place = places + block // weight.per_scale * TILE
             acc += scales_at(weight, place)[None, :] * (scale * tl.dot(x, codes).to(tl.float32))
             if BITS == 4:
-                sums = activations.sums + 2 * (first + block)
-                total = tl.load(sums, mask=here, other=0) + tl.load(sums + 1, mask=here, other=0)
-                acc += mins_at(weight, place)[None, :] * (scale * total.to(tl.float32)[:, None])
+                total = tl.load(scales + activations.space, mask=here, other=0.0)
+                acc += mins_at(weight, place)[None, :] * total[:, None]
     store_block(result, acc, m, n, weight.columns)
 
 

@@ -4,7 +4,7 @@ import kernelpack as kp
 import kernelpack.language as tl
 
 from ._blocks import Shape, Strides
-from ._int8_products import Activations, int8_kernel, quantize_activations_kernel
+from ._int8_products import Activations, int8_kernel, quantize_activations_kernel, round_activations_kernel
 from ._quantized_groups import int8_groups_kernel, quantized_groups_kernel
 from ._quantized_products import Result, Weight, dequantize_kernel, quantized_blocks_kernel, quantized_rows_kernel
 from ._quantized_weights import dequantize
@@ -21,7 +21,7 @@ RANGES = {
 FEW_ROWS = (1, 8, 16, 32, 64, 96, 128, 192, 0)
 """Which kernels a call takes. CPUs: those for single rows (int8: 2), for at most 16 and 64 (int8: 16), or 0 for more. GPUs with bfloat16 take at
 most 8, at most 16, or 32 rows at a time (int8: 8 or 32), for more what few_blocks of ops/matmul.py chooses, and with float32 what CPUs do, 64 up
-to 192 rows."""
+to 192 rows. BYTES are those of a number that float activations become on CPUs: 1 with int8, 3 without, which takes a single row or 8."""
 
 CPU_BLOCKS = {16: (16, 64), 64: (32, 64), 0: (128, 64)}
 GPU_BLOCKS = {16: (16, 32), 64: (64, 32)}
@@ -52,10 +52,10 @@ def needed(point):
 
 def cpu_config(point):
     kernel = point.kernel
-    if point.specialized or kernel in ("matmul_kernel", "dequantize_kernel"):
+    if point.specialized or kernel in ("matmul_kernel", "dequantize_kernel", "round_activations_kernel"):
         return None
     if kernel == "quantize_activations_kernel":
-        return kp.Config({"BLOCKS": 4, "SUMS": True})
+        return kp.Config({})
     if not needed(point):
         return None
     if kernel == "int8_kernel":
@@ -81,7 +81,9 @@ def cuda_config(point):
     if kernel == "matmul_kernel":
         return matmul_config(point)
     if kernel == "quantize_activations_kernel":
-        return None if point.specialized or point["BYTES"] == 3 else kp.Config({"BLOCKS": 16, "SUMS": False}, num_warps=4)
+        return None
+    if kernel == "round_activations_kernel":
+        return None if point.specialized else kp.Config({"BLOCKS": 16}, num_warps=4)
     if point["CODES"] == 16 and point["scales"] == tl.float16:
         return None
     if kernel == "dequantize_kernel":
@@ -119,26 +121,26 @@ def multiply(x, weight, result, codes, int8, batch_invariant):
     rows, columns, blocks = result.rows, weight.columns, weight.blocks
     # GPUs sum a block of few rows in another order than a large one
     few = 0 if batch_invariant and x.is_cuda else 16 if rows <= 16 else 64 if rows <= (192 if x.is_cuda else 64) else 0
-    if int8:
-        if x.is_cuda:
-            values = kp.empty((rows, blocks * 32), tl.bfloat16, x.device)
-            steps = kp.empty((rows, blocks), tl.float32, x.device)
-            quantize_activations_kernel[lambda meta: (rows, kp.cdiv(blocks, meta["BLOCKS"]))](
-                x, Activations(values, steps, steps), blocks, BYTES=1
-            )
-            int8_groups_kernel[lambda meta: (kp.cdiv(rows, meta["BLOCK_M"]), kp.cdiv(columns, meta["BLOCK_N"]))](
-                values, steps, weight, result, CODES=codes, FEW_ROWS=8 if rows <= 8 else 32
-            )
-        else:
-            activations = Activations(
-                kp.empty((rows, blocks * 32), tl.int8, x.device),
-                kp.empty((rows, blocks), tl.float32, x.device),
-                kp.empty((rows, blocks * 2), tl.int32, x.device),
-            )
-            quantize_activations_kernel[(rows, 1)](x, activations, blocks, BYTES=1)
-            int8_kernel[lambda meta: (kp.cdiv(rows, meta["BLOCK_M"]), kp.cdiv(columns, meta["BLOCK_N"]))](
-                activations, weight, result, CODES=codes, FEW_ROWS=1 if rows <= 2 else 16 if rows <= 16 else 0, BYTES=1
-            )
+    if not x.is_cuda and (int8 or (rows <= 6 and not batch_invariant)):
+        count, few = 1 if int8 else 3, 1 if rows == 1 or (int8 and rows == 2) else 8 if not int8 else 16 if rows <= 16 else 0
+        space = rows if few == 1 else kp.cdiv(rows, 8) * 8
+        activations = Activations(
+            kp.empty((blocks, space, count, 32), tl.int8, x.device),
+            kp.empty((blocks, 2, space), tl.float32, x.device),
+            kp.empty((blocks, space, count, 2), tl.int32, x.device),
+            space,
+        )
+        quantize_activations_kernel[(rows,)](x, activations, blocks, BYTES=count)
+        int8_kernel[lambda meta: (kp.cdiv(rows, meta["BLOCK_M"]), kp.cdiv(columns, meta["BLOCK_N"]))](
+            activations, weight, result, CODES=codes, FEW_ROWS=few, BYTES=count
+        )
+    elif int8:
+        values = kp.empty((rows, blocks * 32), tl.bfloat16, x.device)
+        steps = kp.empty((rows, blocks), tl.float32, x.device)
+        round_activations_kernel[lambda meta: (rows, kp.cdiv(blocks, meta["BLOCKS"]))](x, values, steps, blocks)
+        int8_groups_kernel[lambda meta: (kp.cdiv(rows, meta["BLOCK_M"]), kp.cdiv(columns, meta["BLOCK_N"]))](
+            values, steps, weight, result, CODES=codes, FEW_ROWS=8 if rows <= 8 else 32
+        )
     elif x.is_cuda and x.dtype == tl.bfloat16 and rows <= 128 and not batch_invariant:
         quantized_groups_kernel[lambda meta: (kp.cdiv(rows, meta["BLOCK_M"]), kp.cdiv(columns, meta["BLOCK_N"]))](
             x, weight, result, CODES=codes, FEW_ROWS=8 if rows <= 8 else 16 if rows <= 16 else 32
@@ -155,16 +157,6 @@ def multiply(x, weight, result, codes, int8, batch_invariant):
             Shape(1, 1, rows, columns, blocks * 32), 0, B_TRANSPOSED=False,
             FEW_ROWS=0 if x.dtype == tl.float32 else few_blocks(rows, columns, 1),
         )  # fmt: skip
-    elif not x.is_cuda and rows <= 6 and not batch_invariant:
-        activations = Activations(
-            kp.empty((rows, 3, blocks * 32), tl.int8, x.device),
-            kp.empty((rows, blocks), tl.float32, x.device),
-            kp.empty((rows, 3, blocks * 2), tl.int32, x.device),
-        )
-        quantize_activations_kernel[(rows, 1)](x, activations, blocks, BYTES=3)
-        int8_kernel[lambda meta: (kp.cdiv(rows, meta["BLOCK_M"]), kp.cdiv(columns, meta["BLOCK_N"]))](
-            activations, weight, result, CODES=codes, FEW_ROWS=1 if rows == 1 else 8, BYTES=3
-        )
     elif rows == 1 and not batch_invariant:
         quantized_rows_kernel[lambda meta: (rows, kp.cdiv(columns, meta["BLOCK_N"]))](
             x, weight, result, CODES=codes, FEW_ROWS=1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernelpack.backends.base import Stage
 from kernelpack.backends.cpu.emit.elementwise import is_elementwise
 from kernelpack.backends.cpu.emit.tiles_to_llir import tiles_to_llir
-from kernelpack.backends.cpu.facts.features import level_of_llir
+from kernelpack.backends.cpu.facts.features import level_of, level_of_llir
 from kernelpack.backends.cpu.facts.tiles import level_of_kernel, target_of_kernel
 from kernelpack.backends.cpu.facts.waiting import waits_for_programs
 from kernelpack.backends.cpu.math.inline_asm import instead_of
@@ -62,7 +62,10 @@ CPU_TTIR = Pipeline(
     "cpu_ttir",
     (
         Pass("expand_ops", lambda module, context: expand_ops(module)),
-        Pass("dot_bytes", lambda module, context: dot_bytes(module)),
+        Pass(
+            "dot_bytes",
+            lambda module, context: dot_bytes(module, together=level_of(context.target).int8_pack != 4),
+        ),
         Pass("gather_pairs", lambda module, context: gather_pairs(module)),
         Pass("check_accesses", check_accesses, after=("expand_ops",), when=lambda _, context: context.options.checked),
         Pass("carry_scalars", lambda module, context: carry_scalars(module), after=("expand_ops",)),

@@ -6,7 +6,7 @@ of contiguous accesses cost a scalar instruction or two. Code is placed in the o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from kernelpack.backends.cpu.emit.elements import element_bytes, from_memory, memory_type, to_memory
@@ -62,6 +62,7 @@ class Evaluator:
         self.addresses: dict[tuple[object, ...], Val] = {}
         self.views: dict[tuple[int, tuple[int, ...]], Buffer] = {}
         self.holding: dict[str, Bound] = {}
+        self.reloaded: Mapping[Value, Val] = {}  # scalars that loops load again, and their addresses
 
     # ---- places ----
 

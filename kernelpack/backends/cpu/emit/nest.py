@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
@@ -15,6 +15,7 @@ from kernelpack.backends.cpu.emit.operand import end_along_k, steps_until, write
 from kernelpack.backends.cpu.emit.places import Index, Place, at_lane
 from kernelpack.backends.cpu.emit.reductions import Reductions
 from kernelpack.backends.cpu.emit.regions import Regions
+from kernelpack.backends.cpu.emit.reloads import evaluate_in_order, reloads
 from kernelpack.backends.cpu.emit.streaming import ask_for_rows
 from kernelpack.backends.cpu.emit.transpose import turn
 from kernelpack.backends.cpu.facts.features import Level
@@ -43,7 +44,8 @@ from kernelpack.llvm.text import Val, literal
 
 
 class NestEmitter:
-    """Writes a nest at the emitter's place; scalar results of reductions go to the scalars of `regions`."""
+    """Writes a nest at the emitter's place; scalar results of reductions go to the scalars of `regions`. `loaded` are scalars that were loaded
+    from where nothing was written since, and their addresses."""
 
     def __init__(
         self,
@@ -54,6 +56,7 @@ class NestEmitter:
         regions: Regions,
         storage: dict[int, Val],
         program_id: Sequence[Val],
+        loaded: Mapping[Value, Val],
     ) -> None:
         self.nest = nest
         self.regions = regions
@@ -68,6 +71,7 @@ class NestEmitter:
         self.ev = Evaluator(
             program, lowering, self.scalars, storage, self.em.sink, self.width, fresh, self.blocking.tile[self.lane]
         )
+        self.ev.reloaded = reloads(nest, program, loaded, self.em.features)
         self.reductions = Reductions(nest, self.blocking, self.ev, regions)
 
     # ---- loops ----
@@ -252,6 +256,8 @@ class NestEmitter:
     def _iteration(self, bases: dict[int, Place]) -> None:
         points = self.blocking.points(bases)
         writers: list[tuple[Root, Callable[[], None]]] = []
+        if self.ev.reloaded:
+            evaluate_in_order(self.ev, self.nest.roots, points)
         for root in self.nest.roots:
             with self.em.work_on(operation_of(root)):
                 match root:

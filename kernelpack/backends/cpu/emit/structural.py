@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kernelpack.backends.cpu.emit.elements import constant, element_bytes, from_memory, memory_type
 from kernelpack.backends.cpu.emit.permuted import bits_of, permuted
 from kernelpack.backends.cpu.emit.places import FIRST, Affine, Index, Lanes, Uniform, Vector
+from kernelpack.backends.cpu.emit.reloads import again
 from kernelpack.backends.cpu.plan.buffers import moves_unit_axes
 from kernelpack.ir.core import Operation
 from kernelpack.ir.types import I32, element_of, shape_of
@@ -22,7 +23,7 @@ def _constant(ev: Evaluator, op: Operation, index: Index) -> Lanes:
 
 
 def _splat(ev: Evaluator, op: Operation, index: Index) -> Lanes:
-    return ev.evaluate(op.operand, ())
+    return again(ev, op.operand, index) or ev.evaluate(op.operand, ())
 
 
 def _range(ev: Evaluator, op: Operation, index: Index) -> Lanes:

@@ -22,6 +22,7 @@ from kernelpack.backends.cpu.emit.product_in_lanes import LanesAlongResult, Prod
 from kernelpack.backends.cpu.emit.product_in_squares import InSquares
 from kernelpack.backends.cpu.emit.product_in_tiles import InTiles, configure_tiles, release_tiles
 from kernelpack.backends.cpu.emit.regions import Regions
+from kernelpack.backends.cpu.emit.reloads import is_plain_load, may_write
 from kernelpack.backends.cpu.emit.scratch import Scratch
 from kernelpack.backends.cpu.emit.streaming import NONTEMPORAL, finish_streams
 from kernelpack.backends.cpu.facts.features import Level
@@ -144,12 +145,13 @@ class _FunctionEmitter:
     # ---- statements ----
 
     def _statements(self, statements: list[Statement]) -> None:
+        loaded: dict[Value, Val] = {}
         for statement in statements:
             self.storage.step()
             match statement:
                 case Nest():
                     NestEmitter(
-                        statement, self.program, self.lowering, self.level, self.regions, self.storage, self.program_id
+                        statement, self.program, self.lowering, self.level, self.regions, self.storage, self.program_id, loaded
                     ).run()
                 case Dot():
                     emitter = self._product(statement)
@@ -159,9 +161,13 @@ class _FunctionEmitter:
                         ).run()
                 case Scalar():
                     self._scalar(statement.op)
+                    if is_plain_load(statement.op):
+                        loaded[statement.op.result] = self.scalars[operand(statement.op, "ptr")]
                 case For() | While() | If():
                     with self.em.work_on(statement.op):
                         self._control(statement)
+            if may_write(statement):
+                loaded.clear()
 
     def _product(self, dot: Dot) -> type[ProductEmitter]:
         """Returns what writes a product."""

@@ -1,5 +1,6 @@
 """Recognises sums of four products of bytes, which one instruction makes: the bytes of two words of 32 bits, each multiplied with its partner.
-Those of more words are one operation: without VNNI they are added in 16 bits first.
+Without VNNI those of more words are one operation, which adds them in 16 bits first. With it each stands where the kernel adds its last
+product, and adds to the one before: who adds to several sums in turns has them made in turns, so that none waits for the last.
 
 Quantised weights are read so: a word holds four codes, or eight of four bits, and another word four activations.
 """
@@ -7,11 +8,12 @@ Quantised weights are read so: a word holds four codes, or eight of four bits, a
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Container
 from dataclasses import dataclass
 
 from kernelpack.ir.core import Builder, Operation, Value
 from kernelpack.ir.dialect import operand
-from kernelpack.ir.types import I8, I32, element_of
+from kernelpack.ir.types import I8, I32, Type, element_of
 from kernelpack.passes.canonicalize.arithmetic import constant_of, made_by
 
 _VIEWS = ("tt.splat", "tt.broadcast", "tt.expand_dims")
@@ -40,13 +42,20 @@ class _Byte:
         return id(self.word), self.shift % 8, self.mask, self.signed, views
 
 
-def dot_bytes(module: Operation) -> Operation:
-    """Rewrites a module in place and returns it. What nobody uses any more stays. Integers wrap, so the order of a sum is free."""
-    for op in list(module.walk()):
-        if _is_sum(op) and not _goes_on(op):
-            terms: list[Value] = []
-            _add_terms(op.result, op, terms)
-            _rewrite(op, terms)
+def dot_bytes(module: Operation, *, together: bool = True) -> Operation:
+    """Rewrites a module in place and returns it. What nobody uses any more stays. Integers wrap, so the order of a sum is free. `together`: a
+    sum's words are one operation."""
+    sums = [op for op in module.walk() if _is_sum(op)]
+    roots: set[Operation] = set()
+    for op in sums:
+        if not _goes_on(op):
+            roots.add(op)
+        sides = [value.defining_op for value in op.operands]
+        if all(side is not None and _is_long(side, roots) for side in sides):
+            roots.update(filter(None, sides))
+    for op in sums:
+        if op in roots:
+            _rewrite(op, _terms_of(op, roots), together)
     return module
 
 
@@ -60,42 +69,104 @@ def _goes_on(op: Operation) -> bool:
     return len(users) == 1 and _is_sum(users[0]) and users[0].parent is op.parent and users[0].operands.count(op.result) == 1
 
 
-def _add_terms(value: Value, root: Operation, terms: list[Value]) -> None:
-    op = value.defining_op
-    if op is not None and _is_sum(op) and (op is root or (op.parent is root.parent and _goes_on(op))):
-        for term in op.operands:
-            _add_terms(term, root, terms)
-    else:
-        terms.append(value)
+def _is_long(op: Operation, roots: Container[Operation]) -> bool:
+    """Whether it is a sum that goes on and has products of the bytes of several words, all of them whole. Two such sums that are added stay two:
+    neither waits for the other."""
+    if not _is_sum(op) or not _goes_on(op):
+        return False
+    terms = _terms_of(op, roots)
+    products = sum(_bytes_of(term) is not None for term in terms)
+    return _BYTES < products == sum(map(len, _groups_of(terms)))
 
 
-def _rewrite(root: Operation, terms: list[Value]) -> None:
-    groups: dict[tuple[object, ...], dict[int, tuple[Value, _Byte, _Byte]]] = defaultdict(dict)
+def _terms_of(root: Operation, roots: Container[Operation]) -> list[Value]:
+    """Returns what a sum adds up, with the terms of sums in it that are no roots."""
+    terms: list[Value] = []
+    waiting: list[Value] = [root.result]
+    while waiting:
+        value = waiting.pop()
+        op = value.defining_op
+        inside = op is not None and _is_sum(op) and op.parent is root.parent and _goes_on(op) and op not in roots
+        if op is not None and (op is root or inside):
+            waiting += reversed(op.operands)
+        else:
+            terms.append(value)
+    return terms
+
+
+_Group = dict[int, tuple[Value, _Byte, _Byte]]
+"""The products of two words' bytes, by place: a term and its factors."""
+
+
+def _groups_of(terms: list[Value]) -> list[_Group]:
+    """Returns the products that make up whole words."""
+    groups: dict[tuple[object, ...], _Group] = defaultdict(dict)
     for term in terms:
         pair = _bytes_of(term)
         if pair is not None:
             groups[pair[0].whole, pair[1].whole].setdefault(pair[0].place, (term, *pair))
-    whole = [group for group in groups.values() if len(group) == _BYTES]
-    if not whole:
+    return [group for group in groups.values() if len(group) == _BYTES]
+
+
+def _rewrite(root: Operation, terms: list[Value], together: bool) -> None:
+    groups = _groups_of(terms)
+    if not groups:
         return
     rest = list(terms)
-    for group in whole:
+    for group in groups:
         for term, *_ in group.values():
             rest.remove(term)
-    build = Builder.before(root)
-    kind = root.result.type
-    total = rest[0] if rest else build.constant(0, kind)
-    for term in rest[1:]:
+    if together:
+        build = Builder.before(root)
+        total = _in_one(build, groups, _added(build, rest, root.result.type))
+    else:
+        total = _in_turns(root, groups, rest)
+    total.name = root.result.name
+    root.replace_with(total)
+
+
+def _added(build: Builder, terms: list[Value], kind: Type) -> Value:
+    total = terms[0] if terms else build.constant(0, kind)
+    for term in terms[1:]:
         total = build.value("arith.addi", [total, term])
+    return total
+
+
+def _in_one(build: Builder, groups: list[_Group], total: Value) -> Value:
     alike: dict[tuple[bool, bool, int], list[Value]] = defaultdict(list)
-    for group in whole:
+    for group in groups:
         _, a, b = group[0]
         alike[a.signed, b.signed, a.mask] += [_word(build, a), _word(build, b)]
     for (a_signed, b_signed, most), factors in alike.items():
         attributes = {"a_signed": a_signed, "b_signed": b_signed, "a_most": most}
         total = build.value("cpu.dot_bytes", [total, *factors], attributes)
-    total.name = root.result.name
-    root.replace_with(total)
+    return total
+
+
+def _in_turns(root: Operation, groups: list[_Group], rest: list[Value]) -> Value:
+    assert root.parent is not None
+    places = {op: number for number, op in enumerate(root.parent.operations)}
+
+    def last(group: _Group) -> Operation:
+        return max((_sum_with(term, root) for term, *_ in group.values()), key=places.__getitem__)
+
+    found = [(last(group), group) for group in groups]
+    found.sort(key=lambda pair: places[pair[0]])
+    first, _ = found[0]
+    early = [term for term in rest if term.defining_op is None or places.get(term.defining_op, -1) < places[first]]
+    total = _added(Builder.before(first), early, root.result.type)
+    for place, group in found:
+        _, a, b = group[0]
+        build = Builder.before(place)
+        attributes = {"a_signed": a.signed, "b_signed": b.signed, "a_most": a.mask}
+        total = build.value("cpu.dot_bytes", [total, _word(build, a), _word(build, b)], attributes)
+    late = [term for term in rest if term not in early]
+    return _added(Builder.before(root), [total, *late], root.result.type)
+
+
+def _sum_with(term: Value, root: Operation) -> Operation:
+    """Returns the operation that adds a product to a sum."""
+    return next(user for user in term.users() if _is_sum(user) and user.parent is root.parent)
 
 
 def _bytes_of(term: Value) -> tuple[_Byte, _Byte] | None:

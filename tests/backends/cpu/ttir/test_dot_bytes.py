@@ -17,6 +17,7 @@ from kernelpack.compiler.stages import optimise_ttir
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import operands_called
 from kernelpack.ir.interpret import launch
+from kernelpack.ir.verify import verify
 from kernelpack.passes import TTIR
 from kernelpack.target import Target
 from tests.backends.cpu.agreement import check, ttir_of
@@ -76,9 +77,11 @@ def words(count: int) -> torch.Tensor:
     return made
 
 
-def rewritten(kernel: Any, arguments: tuple[Any, ...], constexprs: dict[str, Any]) -> list[Operation]:
+def rewritten(kernel: Any, arguments: tuple[Any, ...], constexprs: dict[str, Any], *, together: bool = True) -> list[Operation]:
     module = optimise_ttir(ttir_of(kernel, arguments, constexprs))
-    return [op for op in TTIR.run(dot_bytes(module)).walk() if op.name == "cpu.dot_bytes"]
+    dot_bytes(module, together=together)
+    verify(module)
+    return [op for op in TTIR.run(module).walk() if op.name == "cpu.dot_bytes"]
 
 
 SIGNS = [
@@ -100,7 +103,8 @@ def test_every_sign_and_mask_is_one_operation_and_exact(signs: dict[str, Any], n
     check(sums, (1,), *arguments, **constexprs)
 
 
-def test_the_interpreter_gives_the_operation_the_meaning_of_the_sum() -> None:
+@pytest.mark.parametrize("together", [True, False])
+def test_the_interpreter_gives_the_operation_the_meaning_of_the_sum(together: bool) -> None:
     torch.manual_seed(2)
     for signs in SIGNS:
         constexprs = {"N": 64, **signs}
@@ -109,7 +113,7 @@ def test_the_interpreter_gives_the_operation_the_meaning_of_the_sum() -> None:
             arguments = [words(64).clone() for _ in range(3)] if not results else results[0][:3]
             out = torch.zeros(64, dtype=torch.int32)
             module = optimise_ttir(ttir_of(sums, (*arguments, out), constexprs))
-            launch(dot_bytes(module) if rewrite else module, (1,), [*arguments, out])
+            launch(dot_bytes(module, together=together) if rewrite else module, (1,), [*arguments, out])
             results.append([*arguments, out])
         assert torch.equal(results[0][3], results[1][3]), signs
 
@@ -119,6 +123,12 @@ def test_codes_of_four_bits_are_unpacked_word_by_word() -> None:
     codes, x, out = words(2 * 3 * 64), words(4 * 3), torch.zeros(64)
     (sums_of_words,) = rewritten(nibbles, (codes, x, out, 3), {"N": 64})
     assert len(operands_called(sums_of_words, "factors")) == 8
+    first, *others = rewritten(nibbles, (codes, x, out, 3), {"N": 64}, together=False)
+    assert [op.operands[0] for op in others] == [first.result, *(op.result for op in others[:-1])]
+    assert [len(op.operands) for op in (first, *others)] == [3] * 4
+    before = [op.name for op in first.parent.operations] if first.parent is not None else []
+    places = [number for number, name in enumerate(before) if name == "cpu.dot_bytes"]
+    assert places[2] > before.index("tt.load", places[1]) > places[1]  # the second word is read after the first one's products
     check(nibbles, (1,), codes, x, out, 3, N=64)
     bits = codes.numpy().view(np.uint32).reshape(3, 2, 64)
     bytes_ = x.numpy().view(np.int8).reshape(3, 2, 2, 4).astype(np.int64)
@@ -130,6 +140,37 @@ def test_codes_of_four_bits_are_unpacked_word_by_word() -> None:
     ).sum(0)
     nibbles[(1,)](codes, x, out, 64, 3)
     assert out.tolist() == expected.tolist()
+
+
+@kp.jit
+def two_sums(a, b, c, out, N: tl.constexpr, SPLIT: tl.constexpr):
+    """Sums of two words' bytes each, which are added; split in the middle of a word, they are not sums of whole words."""
+    at = tl.arange(0, N)
+    low, high = tl.load(c + at), tl.zeros([N], tl.int32)
+    x, y = (
+        [tl.load(a + word * N + at) for word in tl.static_range(4)],
+        [tl.load(b + word * N + at) for word in tl.static_range(4)],
+    )
+    for word in tl.static_range(4):
+        for byte in tl.static_range(4):
+            product = ((x[word] >> (8 * byte)) & 255) * (y[word] >> (8 * byte)).to(tl.int8).to(tl.int32)
+            if 4 * word + byte < SPLIT:
+                low += product
+            else:
+                high += product
+    tl.store(out + at, low + high + tl.load(c + N + at))
+
+
+@pytest.mark.parametrize(("split", "chains"), [(8, 2), (4, 1), (6, 1), (16, 1)])
+@pytest.mark.parametrize("together", [True, False])
+def test_two_sums_of_several_whole_words_that_are_added_stay_two(split: int, chains: int, together: bool) -> None:
+    torch.manual_seed(6)
+    arguments = words(4 * 32), words(4 * 32), words(2 * 32), torch.zeros(32, dtype=torch.int32)
+    made = rewritten(two_sums, arguments, {"N": 32, "SPLIT": split}, together=together)
+    results = {op.result for op in made}
+    assert sum(op.operands[0] not in results for op in made) == chains
+    assert len(made) == (chains if together else 4)
+    check(two_sums, (1,), *arguments, N=32, SPLIT=split)
 
 
 def test_words_that_are_broadcast() -> None:
