@@ -38,6 +38,8 @@ FOLDER = Path(__file__).parents[1] / "build" / "language_model"
 ROUNDS = 5
 NEW = 64
 """New tokens of a measurement."""
+TOGETHER = 128
+"""New tokens of each of several sequences: attention to more keys takes longer, so everybody writes as many."""
 TEXT_DIGEST = "2a95af4ac93f5b719944030ce3769070ddf827d847cba42192afa8da989e5dc4"
 """SHA-256 of the text of the perplexity: what Python's help says, as of Python 3.11.7."""
 TOKENS, WINDOW = 8192, 1024
@@ -97,7 +99,7 @@ class Server:
 
         def one() -> None:
             offset = time.perf_counter() - start
-            found.append([offset + passed for passed in self.times(40, 4 * NEW)])
+            found.append([offset + passed for passed in self.times(40, TOGETHER)])
 
         threads = [threading.Thread(target=one) for _ in range(sequences)]
         for thread in threads:
@@ -106,7 +108,7 @@ class Server:
             thread.join()
         begin, end = max(times[0] for times in found), min(times[-1] for times in found)
         pieces = sum(begin < moment <= end for times in found for moment in times)
-        return pieces * (4 * NEW * sequences / sum(map(len, found))) / (end - begin)
+        return pieces * (TOGETHER * sequences / sum(map(len, found))) / (end - begin)
 
 
 class LlamaCpp:
@@ -125,8 +127,11 @@ class LlamaCpp:
     def read(self, tokens: int, threads: int) -> float:
         return tokens / self.ask(read=tokens, threads=threads)
 
-    def write(self, position: int, threads: int, sequences: int = 1) -> float:
-        return NEW * sequences / self.ask(read=position, write=NEW, sequences=sequences, threads=threads)
+    def write(self, position: int, threads: int) -> float:
+        return NEW / self.ask(read=position, write=NEW, sequences=1, threads=threads)
+
+    def write_many(self, sequences: int) -> float:
+        return TOGETHER * sequences / self.ask(read=40, write=TOGETHER, sequences=sequences, threads=1)
 
 
 def torch_reader(file: File, dtype: torch.dtype) -> Callable[[int], float]:
@@ -212,7 +217,7 @@ def cases(servers: Servers, llama: LlamaCpp | None, *, quick: bool) -> Iterator[
         server = servers.of("int8", 1)
         contenders = peers(
             lambda server=server, sequences=sequences: server.write_many(sequences),
-            lambda llama, sequences=sequences: llama.write(40, 1, sequences),
+            lambda llama, sequences=sequences: llama.write_many(sequences),
         )
         yield f"{sequences} sequences, int8, 1t", contenders, {"llama.cpp": 4.0}
     one, two = servers.of("int8", 1), servers.of("int8", 2)

@@ -87,15 +87,16 @@ def quantize_block(x, activations, block, row, blocks, BYTES: tl.constexpr):
 
 
 @kp.jit
-def quantize_activations_kernel(x, activations, blocks, BYTES: tl.constexpr):
-    """Rounds a row to whole numbers of BYTES bytes: each 32 elements to multiples of 1/127 of the largest of them, or with three bytes of
-    1/8355711. Rows after the last one are multiplied with 0, whatever numbers they have: subnormal ones would take hundreds of cycles."""
-    row, rows = tl.program_id(0), tl.num_programs(0)
-    for block in range(blocks):
-        quantize_block(x, activations, block, row.to(tl.int64), blocks, BYTES)
-    for other in range(row + rows, activations.space, rows):
-        for block in range(blocks):
-            scales = activations.scales + (2 * block.to(tl.int64) * activations.space + other)
+def quantize_activations_kernel(x, activations, rows, blocks, count, BYTES: tl.constexpr, ROWS: tl.constexpr):
+    """Rounds `count` blocks of 32 elements of each of ROWS rows to whole numbers of BYTES bytes: multiples of 1/127 of the largest of a block, or
+    with three bytes of 1/8355711. What lies together is written by one thread. Rows after the last one are multiplied with 0, whatever
+    numbers they have: subnormal ones would take hundreds of cycles."""
+    begin, first = tl.program_id(0) * count, tl.program_id(1) * ROWS
+    for block in range(begin, tl.minimum(begin + count, blocks)):
+        for row in range(first, tl.minimum(first + ROWS, rows)):
+            quantize_block(x, activations, block, row.to(tl.int64), blocks, BYTES)
+        for row in range(tl.maximum(first, rows), tl.minimum(first + ROWS, activations.space)):
+            scales = activations.scales + (2 * block.to(tl.int64) * activations.space + row)
             tl.store(scales, 0.0)
             tl.store(scales + activations.space, 0.0)
 

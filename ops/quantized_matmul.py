@@ -55,7 +55,7 @@ def cpu_config(point):
     if point.specialized or kernel in ("matmul_kernel", "dequantize_kernel", "round_activations_kernel"):
         return None
     if kernel == "quantize_activations_kernel":
-        return kp.Config({})
+        return kp.Config({"ROWS": 32})
     if not needed(point):
         return None
     if kernel == "int8_kernel":
@@ -130,7 +130,10 @@ def multiply(x, weight, result, codes, int8, batch_invariant):
             kp.empty((blocks, space, count, 2), tl.int32, x.device),
             space,
         )
-        quantize_activations_kernel[(rows,)](x, activations, blocks, BYTES=count)
+        together = blocks if rows * blocks <= 400 else 4  # few take less time than other threads to begin
+        quantize_activations_kernel[lambda meta: (kp.cdiv(blocks, together), kp.cdiv(space, meta["ROWS"]))](
+            x, activations, rows, blocks, together, BYTES=count
+        )
         int8_kernel[lambda meta: (kp.cdiv(rows, meta["BLOCK_M"]), kp.cdiv(columns, meta["BLOCK_N"]))](
             activations, weight, result, CODES=codes, FEW_ROWS=few, BYTES=count
         )
