@@ -80,10 +80,18 @@ def sum_rows(a, b, offs_n, strides, shape, blocks):
 
 @kp.jit
 def sum_row_by_row(a, b, offs_n, strides, shape):
-    """The same of a few columns, whose sums stay in registers: b is read down."""
+    """The same of a few columns, whose sums stay in registers: b is read down. Each 8 products are summed apart, as sums of many lose bits."""
     inside, row = offs_n < shape.columns, b + offs_n
+    whole = shape.depth // 8 * 8
     acc = tl.zeros([offs_n.shape[0]], tl.float32)
-    for k in range(shape.depth):
+    for k in range(0, whole, 8):
+        x = [tl.load(a + k + i).to(tl.float32) for i in tl.static_range(8)]
+        part = tl.zeros([offs_n.shape[0]], tl.float32)
+        for i in tl.static_range(8):
+            part = tl.fma(x[i], tl.load(row + i * strides.b_step, mask=inside, other=0.0).to(tl.float32), part)
+        acc = tl.where(inside, acc + part, acc)
+        row += 8 * strides.b_step
+    for k in range(whole, shape.depth):
         y = tl.load(row, mask=inside, other=0.0).to(tl.float32)
         acc = tl.where(inside, tl.fma(tl.load(a + k).to(tl.float32), y, acc), acc)
         row += strides.b_step

@@ -85,3 +85,12 @@ def test_matmul_of_four_dimensions_compiles_and_exports() -> None:
     exported = torch.export.export(Product(), (a, b), dynamic_shapes=({0: batch}, {0: batch})).module()
     more = torch.randn(6, 3, 5, 7), torch.randn(6, 3, 7, 4)
     torch.testing.assert_close(exported(*more), more[0] @ more[1])
+
+
+def test_one_row_of_many_products_is_not_one_long_sum() -> None:
+    """Each eight products are summed apart. One after the other, 4,096 positive ones lose 2e-6 to 3e-6 of their sum."""
+    for seed in range(4):
+        torch.manual_seed(seed)
+        a, b = torch.rand(1, 4096), torch.rand(4096, 64)
+        exact = a.double() @ b.double()
+        assert float(((torch.ops.kernelpack.matmul(a, b) - exact) / exact).abs().max()) < 1.2e-6
