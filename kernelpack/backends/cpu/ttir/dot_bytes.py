@@ -50,9 +50,9 @@ def dot_bytes(module: Operation, *, together: bool = True) -> Operation:
     for op in sums:
         if not _goes_on(op):
             roots.add(op)
-        sides = [value.defining_op for value in op.operands]
-        if all(side is not None and _is_long(side, roots) for side in sides):
-            roots.update(filter(None, sides))
+        sides = [side for value in op.operands if (side := value.defining_op) is not None and _is_sum(side) and _goes_on(side)]
+        if len(sides) == 2 and all(_is_long(side, roots) for side in sides):
+            roots.update(sides)
     for op in sums:
         if op in roots:
             _rewrite(op, _terms_of(op, roots), together)
@@ -70,10 +70,8 @@ def _goes_on(op: Operation) -> bool:
 
 
 def _is_long(op: Operation, roots: Container[Operation]) -> bool:
-    """Whether it is a sum that goes on and has products of the bytes of several words, all of them whole. Two such sums that are added stay two:
-    neither waits for the other."""
-    if not _is_sum(op) or not _goes_on(op):
-        return False
+    """Whether a sum has products of the bytes of several words, all of them whole. Two such sums that are added stay two: neither waits for the
+    other."""
     terms = _terms_of(op, roots)
     products = sum(_bytes_of(term) is not None for term in terms)
     return _BYTES < products == sum(map(len, _groups_of(terms)))
@@ -148,7 +146,9 @@ def _in_turns(root: Operation, groups: list[_Group], rest: list[Value]) -> Value
     places = {op: number for number, op in enumerate(root.parent.operations)}
 
     def last(group: _Group) -> Operation:
-        return max((_sum_with(term, root) for term, *_ in group.values()), key=places.__getitem__)
+        """Returns the operation that adds the last of a word's products to a sum: to this one, or to an earlier one that has it, too."""
+        added = [user for term, *_ in group.values() for user in term.users() if _is_sum(user) and user in places]
+        return max((user for user in added if places[user] <= places[root]), key=places.__getitem__)
 
     found = [(last(group), group) for group in groups]
     found.sort(key=lambda pair: places[pair[0]])
@@ -162,11 +162,6 @@ def _in_turns(root: Operation, groups: list[_Group], rest: list[Value]) -> Value
         total = build.value("cpu.dot_bytes", [total, _word(build, a), _word(build, b)], attributes)
     late = [term for term in rest if term not in early]
     return _added(Builder.before(root), [total, *late], root.result.type)
-
-
-def _sum_with(term: Value, root: Operation) -> Operation:
-    """Returns the operation that adds a product to a sum."""
-    return next(user for user in term.users() if _is_sum(user) and user.parent is root.parent)
 
 
 def _bytes_of(term: Value) -> tuple[_Byte, _Byte] | None:

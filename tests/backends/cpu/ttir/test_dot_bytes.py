@@ -173,6 +173,33 @@ def test_two_sums_of_several_whole_words_that_are_added_stay_two(split: int, cha
     check(two_sums, (1,), *arguments, N=32, SPLIT=split)
 
 
+@kp.jit
+def shared(a, b, out, N: tl.constexpr):
+    """Two sums with the same products, the first of them stored before the second is made."""
+    at = tl.arange(0, N)
+    x, y = tl.load(a + at), tl.load(b + at)
+    product = [((x >> (8 * byte)) & 255) * (y >> (8 * byte)).to(tl.int8).to(tl.int32) for byte in tl.static_range(4)]
+    for number in tl.static_range(2):
+        total = tl.load(out + number * N + at)
+        for byte in tl.static_range(4):
+            total += product[byte]
+        tl.store(out + number * N + at, total)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_products_of_two_sums_are_made_for_each_whichever_uses_them_first(together: bool) -> None:
+    torch.manual_seed(7)
+    arguments = words(32), words(32), words(64)
+    module = optimise_ttir(ttir_of(shared, arguments, {"N": 32}))
+    for op in module.walk():
+        for value in op.results:
+            value.uses.reverse()
+    dot_bytes(module, together=together)
+    verify(module)
+    assert [op.name for op in module.walk()].count("cpu.dot_bytes") == 2
+    check(shared, (1,), *arguments, N=32)
+
+
 def test_words_that_are_broadcast() -> None:
     torch.manual_seed(4)
     a, b, out = words(8), words(32), torch.zeros(8, 32, dtype=torch.int32)
