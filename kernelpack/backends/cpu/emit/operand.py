@@ -78,7 +78,7 @@ def _put(ev: Evaluator, into: OperandBuffer, point: Index, vector: Val) -> None:
 def operand_address(ev: Evaluator, into: OperandBuffer, point: Index) -> Val:
     """Returns the address of the unit that holds an element."""
     em = ev.em
-    base = ev.storage[id(into)]
+    base = ev.storage[id(into.whole or into)]
     plane = literal(0, "i64")
     for place, extent in zip(point[:-2], into.shape[:-2], strict=True):
         plane = _add(ev, _times(ev, plane, extent), ev.position(place.one()))
@@ -95,7 +95,7 @@ def operand_address(ev: Evaluator, into: OperandBuffer, point: Index) -> Val:
         if into.panel and into.panel < into.shape[into.other_axis]:
             panel = _shifted(ev, column, into.panel)
             within = _masked(ev, column, into.panel)
-            offset = _add(ev, offset, _times(ev, panel, into.k_units * into.panel * into.unit_bytes))
+            offset = _add(ev, offset, _times(ev, panel, into.panel_units * into.unit_bytes))
             column = within
         offset = _add(ev, offset, _times(ev, column, into.unit_bytes))
     return em.offset(base, int(offset.name) if not offset.name.startswith("%") else offset)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kernelpack.backends.cpu.facts.affine import Bound
 from kernelpack.ir.core import Operation, Value
@@ -55,6 +55,7 @@ class OperandBuffer:
     int8). `k_inner` says that k runs fastest; otherwise the other axis does, and `panel` > 0 cuts it into panels that wide. Elements that
     are `biased` are greater by 128, which makes unsigned bytes of signed ones. Where `depth`, with the place along k added, does not hold,
     both operands of the product are zero: only what a step of K_STEP units along k begins before that place is written and read.
+    `whole` is the buffer whose memory this is, if its axis of k is cut into several here.
     """
 
     name: str
@@ -66,6 +67,15 @@ class OperandBuffer:
     panel: int = 0
     biased: bool = False
     depth: Bound | None = None
+    whole: OperandBuffer | None = None
+
+    def cut(self, shape: tuple[int, ...]) -> OperandBuffer | None:
+        """Returns the same memory for a tile of which a reshape makes the operand, by merging axes into k; None where another one does."""
+        *inner, columns = shape
+        merges = len(self.shape) == 2 and len(shape) > 2 and columns == self.shape[-1]
+        if not merges or self.k_inner or self.k_axis != 0 or inner[-1] % self.pack:
+            return None
+        return replace(self, shape=shape, k_axis=len(shape) - 2, depth=None, whole=self)
 
     @property
     def other_axis(self) -> int:
@@ -104,7 +114,12 @@ class OperandBuffer:
         """The units of one matrix."""
         if self.k_inner:
             return self.shape[self.other_axis] * self.row_units
-        return self.k_units * self.shape[self.other_axis]
+        return self.k_units * (self.row_units if self.whole else self.shape[self.other_axis])
+
+    @property
+    def panel_units(self) -> int:
+        """The units of one panel."""
+        return (self.whole or self).k_units * self.panel
 
     @property
     def bytes(self) -> int:

@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 from kernelpack.backends.cpu.facts.axes import Axes
 from kernelpack.backends.cpu.facts.ends import ends_of
 from kernelpack.backends.cpu.facts.features import Level
-from kernelpack.backends.cpu.plan.buffers import BUFFERED, Buffer, Naming, Operand, OperandBuffer, Storage, tile_name
+from kernelpack.backends.cpu.plan.buffers import (
+    BUFFERED,
+    Buffer,
+    Naming,
+    Operand,
+    OperandBuffer,
+    Storage,
+    moves_unit_axes,
+    tile_name,
+)
 from kernelpack.backends.cpu.plan.fuse_nests import FusedStatements
 from kernelpack.backends.cpu.plan.plan_product import plan_operand
 from kernelpack.backends.cpu.plan.sinks import Atomic, Histogram, Map, Materialize, Message, Prefetch, Reduce, Scan, Store
@@ -70,6 +79,7 @@ class Planner:
         self.buffers: list[Storage] = []
         self.plain: dict[Value, dict[int, Buffer]] = {}
         self.packed: dict[Value, list[OperandBuffer]] = defaultdict(list)
+        self.packings: dict[Value, list[OperandBuffer]] = defaultdict(list)  # by the tile that is written
         self.placements: list[Placement] = []
         self.names: dict[str, int] = defaultdict(int)
         self.depth = 0
@@ -106,6 +116,8 @@ class Planner:
         if shared is None:
             packed.append(wanted)
             self.add(wanted)
+            source, into = _packed_from(operand(dot, name), wanted)
+            self.packings[source].append(into)
         return shared or wanted
 
     def hold(self, value: Value, buffer: Buffer) -> None:
@@ -171,7 +183,7 @@ class Planner:
                 buffer = self.buffer(value, axis)
                 self.write(made, value, buffer, position)
                 self.hold(value, buffer)
-        for packed in self.packed.get(value, ()):
+        for packed in self.packings.get(value, ()):
             made.add(Materialize(value, packed, position), self.lanes_for(value, packed))
 
     def lanes_for(self, value: Value, into: Storage) -> int:
@@ -270,3 +282,12 @@ class Planner:
         statements = self.block(before, [None, *passed])
         held, given = ([target.buffer if target else None for target in targets] for targets in (carried, passed))
         made.append(While(op, held, given, statements, self.block(body, carried)))
+
+
+def _packed_from(value: Value, into: OperandBuffer) -> tuple[Value, OperandBuffer]:
+    """Returns what is written where an operand of a product is packed: the operand, or the tile whose axes a reshape merges."""
+    op = value.defining_op
+    if op is None or op.name != "tt.reshape" or moves_unit_axes(op):
+        return value, into
+    cut = into.cut(shape_of(op.operand.type))
+    return (value, into) if cut is None else (op.operand, cut)

@@ -93,6 +93,27 @@ def test_bfloat16_down_to_16_along_k() -> None:
 
 
 @kp.jit
+def unpacked(a, words, o, M: tl.constexpr, N: tl.constexpr):
+    """Byte j of word w is multiplied with 4 w + j."""
+    m, n, w, j = tl.arange(0, M)[:, None], tl.arange(0, N), tl.arange(0, 16), tl.arange(0, 4)
+    word = tl.load(words + w[:, None] * N + n[None, :])
+    codes = (word[:, None, :] << (24 - 8 * j)[None, :, None]) >> 24
+    b = tl.reshape(codes.to(a.dtype.element_ty), [64, N])
+    tl.store(o + m * N + n[None, :], tl.dot(tl.load(a + m * 64 + tl.arange(0, 64)[None, :]), b))
+
+
+@pytest.mark.parametrize("columns", [16, 32, 128])
+@pytest.mark.parametrize("kind", KINDS)
+def test_operands_are_unpacked_where_they_are_multiplied(kind: str, columns: int) -> None:
+    pointer, result = KINDS[kind]
+    wide = torch.float64 if kind == "bf16" else torch.int64
+    a, b = drawn(kind, 32, 64), drawn("i8", 16, columns, 4)
+    got = torch.full((32, columns), 77, dtype=result)
+    assert run(unpacked, [a, b.view(torch.int32)], got, a=f"*{kind}", words="*i32", o=pointer, M=32, N=columns) > 0
+    close(got, a.to(wide) @ b.transpose(1, 2).reshape(64, columns).to(wide))
+
+
+@kp.jit
 def matmul(a, b, o, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     m = tl.program_id(0) * BM + tl.arange(0, BM)[:, None]
     n = tl.program_id(1) * BN + tl.arange(0, BN)[None, :]

@@ -81,6 +81,32 @@ def test_products_share_a_buffer_of_one_layout() -> None:
     assert len({one.layout, *(other.layout for other in others)}) == 6
 
 
+def test_memory_of_an_operand_holds_the_tile_whose_axes_a_reshape_merges_into_k() -> None:
+    operand = OperandBuffer("b", (64, 128), 0, BF16, 2, panel=32)
+    cut = operand.cut((2, 8, 4, 128))
+    assert cut is not None
+    assert (cut.whole, cut.k_axis, cut.other_axis) == (operand, 2, 3)
+    assert (cut.row_units, cut.plane_units, cut.panel_units) == (32, 2 * 32, operand.panel_units)
+    assert operand.panel_units == 32 * 32
+
+
+@pytest.mark.parametrize(
+    ("operand", "shape"),
+    [
+        (OperandBuffer("b", (64, 128), 0, BF16, 2, k_inner=True), (2, 8, 4, 128)),
+        (OperandBuffer("a", (64, 128), 1, F32, 1), (64, 2, 64)),
+        (OperandBuffer("a", (64, 128), 1, F32, 1), (2, 32, 128)),
+        (OperandBuffer("b", (64, 128), 0, F32, 1), (64, 2, 64)),
+        (OperandBuffer("b", (64, 128), 0, BF16, 2), (64, 1, 128)),
+        (OperandBuffer("b", (2, 64, 128), 1, F32, 1), (2, 2, 32, 128)),
+        (OperandBuffer("b", (64, 128), 0, F32, 1), (64 * 128,)),
+    ],
+)
+def test_it_holds_no_other_tile(operand: OperandBuffer, shape: tuple[int, ...]) -> None:
+    """Where k is inner or the columns are cut, one unit has elements of one row, the product is batched, or the tile has one axis."""
+    assert operand.cut(shape) is None
+
+
 def operations(body: str, arguments: str) -> dict[str, Operation]:
     return {op.results[0].name: op for op in parse(function(body, arguments)).walk() if op.results}
 

@@ -316,3 +316,28 @@ def test_a_store_has_the_lanes_of_its_tile_or_else_of_memory_or_else_the_last_ax
         "nest 32x32, lanes 0",
         "  store %ones to %rows",
     ]
+
+
+@kp.jit
+def unpacked(x, words, out, M: tl.constexpr, N: tl.constexpr):
+    m, n, w = tl.arange(0, M)[:, None], tl.arange(0, N), tl.arange(0, 4)
+    word = tl.load(words + w[:, None] * N + n[None, :])
+    y = ((word[:, None, :] >> (w * 8)[None, :, None]) & 255).to(tl.float32)
+    whole, rows = tl.reshape(y, [16, N]), tl.load(x + m * 16 + tl.arange(0, 16)[None, :])
+    target, product = out + m * N + n[None, :], tl.dot(rows, whole)
+    tl.store(target, product)
+
+
+def test_an_operand_is_written_in_the_shape_that_it_has_before_a_reshape() -> None:
+    same_text(
+        plan(unpacked, M=8, N=32, words="*i32"),
+        """
+        buffer whole: 16x32xf32, panels of 16
+        buffer product: 8x32xf32, lanes 1, holds %product
+        nest 4x4x32, lanes 2
+          whole <- %y
+        product <- %rows in place * whole + 0.0
+        nest 8x32, lanes 1
+          store %product to %target
+        """,
+    )
