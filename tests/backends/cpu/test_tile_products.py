@@ -55,6 +55,17 @@ def shallow_product(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
 
 
 @kp.jit
+def product_of_words(x, words, out, M: tl.constexpr, N: tl.constexpr):
+    """Byte j of word w has in its low half what is multiplied with 4 w + j, in its high half what is with 16 more."""
+    m, n, k = tl.arange(0, M)[:, None], tl.arange(0, N), tl.arange(0, 4)
+    word = tl.load(words + k[:, None] * N + n[None, :])
+    shifts = tl.arange(0, 2)[:, None] * 4 + k[None, :] * 8
+    codes = (word[None, :, None, :] >> shifts[:, None, :, None]) & 15
+    y = tl.reshape(codes.to(x.dtype.element_ty), [32, N])
+    tl.store(out + m * N + n[None, :], tl.dot(tl.load(x + m * 32 + tl.arange(0, 32)[None, :]), y, input_precision="ieee"))
+
+
+@kp.jit
 def product_with_columns(a, b, c, stride, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
     m, n, k = tl.arange(0, M)[:, None], tl.arange(0, N), tl.arange(0, K)
     x = tl.load(a + m + k[None, :] * stride)
@@ -203,6 +214,37 @@ def test_operands_read_where_they_lie() -> None:
     for batches in (1, 4):
         x, y = torch.randn(batches, 16, 32), torch.randn(batches, 32, 64)
         check(batched_product, (1,), x, y, torch.zeros(batches, 16, 64), B=batches, M=16, N=64, K=32, **close)
+
+
+@kp.jit
+def product_of_batches_side_by_side(a, b, c, B: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    i, m, n, k = tl.arange(0, B)[:, None, None], tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    x = tl.load(a + (i * M + m[None, :, None]) * K + k[None, None, :])
+    y = tl.load(b + i + (k[None, :, None] * N + n[None, None, :]) * B)
+    tl.store(c + (i * M + m[None, :, None]) * N + n[None, None, :], tl.dot(x, y, input_precision="ieee"))
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("batches", [2, 16])
+def test_lanes_may_run_along_the_batches(kind: str, batches: int) -> None:
+    """Pairs and quads of neighbours along k are turned, as single elements are."""
+    torch.manual_seed(0)
+    for depth, columns in ((16, 32), (32, 8)):
+        x = torch.randint(-3, 4, (batches, 16, depth)).to(getattr(torch, kind))
+        y = torch.randint(-3, 4, (depth, columns, batches)).to(getattr(torch, kind))
+        out = torch.zeros(batches, 16, columns, dtype=torch.int32 if kind == "int8" else torch.float32)
+        check(product_of_batches_side_by_side, (1,), x, y, out, B=batches, M=16, N=columns, K=depth)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16", "int8"])
+def test_operands_may_be_unpacked_from_words(kind: str) -> None:
+    """With columns in one panel, in several, and in less than a vector."""
+    torch.manual_seed(0)
+    for rows, columns in ((1, 64), (4, 128), (16, 32), (64, 4)):
+        x = torch.randint(-3, 4, (rows, 32)).to(getattr(torch, kind))
+        words = torch.randint(-(2**31), 2**31, (4, columns), dtype=torch.int32)
+        out = torch.zeros(rows, columns, dtype=torch.int32 if kind == "int8" else torch.float32)
+        check(product_of_words, (1,), x, words, out, M=rows, N=columns)
 
 
 @pytest.mark.parametrize("rows", [8, 16, 64, 128])

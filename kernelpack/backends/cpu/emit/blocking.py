@@ -31,6 +31,7 @@ from kernelpack.ir.types import I8, bit_width, element_of, is_float
 
 _UNROLL = 4  # vectors an iteration works on: enough independent chains to hide the latency of an fma
 _FEW = 12  # so many constants leave registers for that many vectors
+_SHARING = 2  # so many vectors share the scalars that an iteration loads: registers hold the sums of 8 rows for each
 _LONG = 128  # so many operations keep a CPU busy with one vector; for several of them LLVM takes seconds
 STRAIGHT = 8  # a domain of this many vectors needs no loop
 _LONG_ROW = 16  # so many vectors take longer than one more, whose elements are those after a row's end
@@ -68,8 +69,10 @@ class Blocking:
         return [tuple(point) for point in itertools.product(*ranges)]
 
 
-def blocking_of(nest: Nest, level: Level, kept: Mapping[Value, Mapping[int, Buffer]], observed: Observed) -> Blocking:
-    """Returns how a nest is cut. Tiles that are `kept` in buffers cost it no constants."""
+def blocking_of(
+    nest: Nest, level: Level, kept: Mapping[Value, Mapping[int, Buffer]], observed: Observed, reloads: bool = False
+) -> Blocking:
+    """Returns how a nest is cut. Tiles that are `kept` in buffers cost it no constants. `reloads` says that each iteration loads scalars."""
     lane = nest.lane_axis
     reduced = next((root.axis for root in nest.roots if isinstance(root, (Reduce, Scan))), None)
     turned = next((turned_axis(root, lane) for root in nest.roots if turned_axis(root, lane) is not None), None)
@@ -78,7 +81,8 @@ def blocking_of(nest: Nest, level: Level, kept: Mapping[Value, Mapping[int, Buff
     stops = stops_of(nest, kept) if turned is None and shape == nest.shape else {}
     # what follows as one value is computed apart
     stops = {axis: stop for axis, stop in stops.items() if not stop.evens or shape[axis] >= _LONG_ROW * width}
-    return Blocking(shape, lane, reduced, turned, width, _tile(nest, shape, width, reduced, turned, kept, stops), stops)
+    tile = _tile(nest, shape, width, reduced, turned, kept, stops, reloads)
+    return Blocking(shape, lane, reduced, turned, width, tile, stops)
 
 
 def _observed(nest: Nest, width: int, observed: Observed) -> tuple[int, ...]:
@@ -112,7 +116,7 @@ def _width(nest: Nest, level: Level, turned: int | None) -> int:
         into = _operand(nest)
         if into is not None and into.k_axis == nest.lane_axis:  # they are turned as 32-bit units
             width = min(into.pack * width, nest.shape[nest.lane_axis])
-        elif into is not None:
+        elif into is not None and into.k_axis == turned:
             width = min(width, nest.shape[turned] // into.pack)
     return width
 
@@ -147,6 +151,7 @@ def _tile(
     turned: int | None,
     kept: Container[Value],
     stops: Mapping[int, Stop],
+    reloads: bool,
 ) -> dict[int, int]:
     """Returns how many elements along each axis one iteration over a shape covers."""
     lane = nest.lane_axis
@@ -157,8 +162,10 @@ def _tile(
             tile[root.into.k_axis] = max(tile[root.into.k_axis], root.into.pack)
     if turned is not None:
         into = _operand(nest)
-        pack = into.pack if into is not None else 1
-        tile[turned] = width // pack if into is not None and into.k_axis == lane else width * pack
+        if into is not None and into.k_axis == lane:
+            tile[turned] = width // into.pack
+        else:
+            tile[turned] = width * into.pack if into is not None and into.k_axis == turned else width
         return tile
     if any(isinstance(root, ALONE) for root in nest.roots):
         return tile
@@ -166,6 +173,8 @@ def _tile(
     step = tile[inner]
     formula = _formula_of(nest.roots, kept)
     if len(formula) > _LONG:
+        if reloads and reduced is None:
+            tile[lane] = min(shape[lane], _SHARING * width)
         return tile
     unroll = _UNROLL if reduced is not None or _constants_of(formula) <= _FEW else _UNROLL // 2
     if inner in stops:

@@ -64,14 +64,15 @@ class NestEmitter:
         self.em = lowering.em
         self.lowering = lowering
         self.scalars = regions.scalars
-        self.blocking = blocking_of(nest, level, program.plain, program.observed)
+        reloaded = reloads(nest, program, loaded, self.em.features)
+        self.blocking = blocking_of(nest, level, program.plain, program.observed, bool(reloaded))
         self.lane, self.width, self.reduced = self.blocking.lane, self.blocking.width, self.blocking.reduced
         written = [root for root in nest.roots if isinstance(root, Materialize)]
         fresh = frozenset((root.value, id(root.into)) for root in written)
         self.ev = Evaluator(
             program, lowering, self.scalars, storage, self.em.sink, self.width, fresh, self.blocking.tile[self.lane]
         )
-        self.ev.reloaded = reloads(nest, program, loaded, self.em.features)
+        self.ev.reloaded = reloaded
         self.reductions = Reductions(nest, self.blocking, self.ev, regions)
 
     # ---- loops ----

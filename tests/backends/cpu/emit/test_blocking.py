@@ -19,10 +19,10 @@ def cut(kernel: JITFunction, level: Level = V3, **types: str | int | bool) -> li
     return [(blocking.width, dict(blocking.tile)) for blocking in blockings(kernel, level, **types)]
 
 
-def blockings(kernel: JITFunction, level: Level = V3, **types: str | int | bool) -> list[Blocking]:
+def blockings(kernel: JITFunction, level: Level = V3, reloads: bool = False, **types: str | int | bool) -> list[Blocking]:
     made = ttir_to_tiles(ttir(kernel, **types), level)
     nests = [statement for statement in walk(made.statements) if isinstance(statement, Nest)]
-    return [blocking_of(nest, level, made.plain, made.observed) for nest in nests]
+    return [blocking_of(nest, level, made.plain, made.observed, reloads) for nest in nests]
 
 
 @kp.jit
@@ -102,6 +102,12 @@ def test_many_constants_leave_registers_for_two_vectors() -> None:
 def test_long_formulas_are_computed_for_one_vector_at_a_time() -> None:
     assert cut(polynomial, S=1024, TERMS=40, KEPT=False) == [(8, {0: 16})]
     assert cut(polynomial, S=1024, TERMS=70, KEPT=False) == [(8, {0: 8})]
+
+
+def test_two_vectors_of_a_long_formula_share_the_scalars_that_an_iteration_loads() -> None:
+    for size, covered in ((1024, 16), (8, 8)):
+        (blocking,) = blockings(polynomial, reloads=True, S=size, TERMS=70, KEPT=False)
+        assert dict(blocking.tile) == {0: covered}
 
 
 def test_what_is_read_from_a_buffer_costs_no_constants() -> None:

@@ -121,9 +121,10 @@ def test_chains_of_products_are_made_in_turns() -> None:
     module = TTIR.run(dot_bytes(ttir(products, codes="*i32", x="*i32", BLOCKS="i32", ROWS=8, N=64), together=False))
     text = whole(module, V4_VNNI)
     made = re.findall(r"(%\w+) = call <16 x i32> @llvm.x86.avx512.vpdpbusd.512\(<16 x i32> ([^,]*),", text)
-    assert len(made) == 8 * 4
-    for number, (_, before) in enumerate(made):  # each adds to what eight products before it gave
-        assert before == ("splat (i32 0)" if number < 8 else made[number - 8][0])
+    chains = 8 * 2  # of rows, for two vectors that share what is loaded again
+    assert len(made) == chains * 4
+    for number, (_, before) in enumerate(made):  # each adds to what its chain's last product gave
+        assert before == ("splat (i32 0)" if number < chains else made[number - chains][0])
 
 
 def test_products_in_turns_are_those_of_the_interpreter() -> None:
