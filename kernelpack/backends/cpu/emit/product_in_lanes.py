@@ -243,8 +243,16 @@ class LanesAlongResult(ProductEmitter):
         ):
             self._block({**bases, self.lane: lane, self.other: self.sum_of(first, within)}, self.rows)
         if left:
-            with self.loop(lanes_end, panel) as lane:
+            with self._reaching(whole), self.loop(lanes_end, panel) as lane:
                 self._block({**bases, self.lane: lane, self.other: Place(None, whole)}, left)
+
+    def _reaching(self, row: int) -> AbstractContextManager[None]:
+        """Opens a branch for a row, and those after it, if any is looked at."""
+        end = self.until(self.other, self.dot.out.shape[self.other], 1)
+        if row == 0 or not isinstance(end, Val):
+            return nullcontext()
+        with self.em.into(self.ev.frames[-1]):
+            return self.ev.when(self.em.op("i1", f"icmp ugt {end}, {row}"))
 
     def _row(self, bases: dict[int, Place], lanes_end: int | Val) -> None:
         """Computes the only row: blocks in which a bound along the lanes holds everywhere, whose vectors have no masks, and others."""

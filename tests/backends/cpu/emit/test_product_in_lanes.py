@@ -166,6 +166,30 @@ def test_groups_of_rows_meet_a_panel_before_the_next_one() -> None:
 
 
 @kp.jit
+def first_rows(a, b, c, rows, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    m, n, k = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :], tl.arange(0, K)
+    x = tl.load(a + m * K + k[None, :], mask=m < rows, other=0.0)
+    y = tl.load(b + k[:, None] * N + n)
+    tl.store(c + m * N + n, tl.dot(x, y, input_precision="ieee"), mask=m < rows)
+
+
+def test_rows_that_are_left_over_are_computed_where_they_are_looked_at() -> None:
+    """16 rows are two blocks of 6, and four."""
+    text = program(first_rows, V4, rows="i32", M=16, N=64, K=16)
+    in_order(
+        text,
+        """
+        %L = icmp ugt i64 %R, 12
+        br i1 %L, label %T, label %A
+        then...:
+        %K = add nuw nsw i64 %I, 1
+        %E = icmp uge i64 %K, 16
+        br label %A
+        """,
+    )
+
+
+@kp.jit
 def batches(a, b, c, B: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
     i, m, n, k = tl.arange(0, B)[:, None, None], tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
     x = tl.load(a + (i * M + m[None, :, None]) * K + k[None, None, :])
