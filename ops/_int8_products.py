@@ -130,8 +130,9 @@ def int8_in_rows(
     BITS: tl.constexpr, HALVES: tl.constexpr, BYTES: tl.constexpr, ROWS: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """A block of the product, columns in the lanes of each of ROWS rows, or of each byte of their numbers. A word of codes is loaded once for all
-    of them, and every sum stays in a register. Codes of eight bits are made unsigned, 128 greater, which the first of their sums undo. Rows
-    after the last one are of no matter."""
+    of them, and every sum stays in a register: one for both halves of a block, where they share a scale and other rows' products fill the time
+    that a sum takes. Codes of eight bits are made unsigned, 128 greater, which the first of their sums undo. Rows after the last one are of no
+    matter."""
     PARTS: tl.constexpr = ROWS * BYTES
     tile = words_at(weight, begin, BITS) + tl.arange(0, BLOCK_N)
     places = scale_place(weight, begin) + tl.arange(0, BLOCK_N)
@@ -161,7 +162,10 @@ def int8_in_rows(
                 upper = tl.load(tile + (block * BITS + 4 + word_number) * TILE, eviction_policy=ONCE) ^ -0x7F7F7F80
                 word ^= -0x7F7F7F80
                 low = [dot_of_bytes(word, below[i], low[i], 0, 255) for i in tl.static_range(PARTS)]
-                high = [dot_of_bytes(upper, above[i], high[i], 0, 255) for i in tl.static_range(PARTS)]
+                if HALVES or PARTS <= 2:
+                    high = [dot_of_bytes(upper, above[i], high[i], 0, 255) for i in tl.static_range(PARTS)]
+                else:
+                    low = [dot_of_bytes(upper, above[i], low[i], 0, 255) for i in tl.static_range(PARTS)]
         place = places + (2 * block if HALVES else block // weight.per_scale) * TILE
         by = scales_at(weight, place)
         if HALVES:
@@ -195,7 +199,7 @@ def int8_in_tiles(
     for block in range(weight.blocks):
         own = block.to(tl.int64) * activations.space + m
         x = tl.load(activations.values + own[:, None] * 32 + k[None, :], mask=here[:, None], other=0)
-        codes = codes_of(weight, block, begin, BITS, 1, BLOCK_N).to(tl.int8)
+        codes = tl.reshape(codes_of(weight, block + tl.arange(0, 1), begin, BITS, BITS, BLOCK_N).to(tl.int8), [32, BLOCK_N])
         scales = activations.scales + block.to(tl.int64) * activations.space + own
         scale = tl.load(scales, mask=here, other=0.0)[:, None]
         if HALVES:

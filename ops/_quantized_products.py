@@ -119,36 +119,37 @@ def quantized_rows_kernel(x, weight, result, CODES: tl.constexpr, BLOCK_N: tl.co
 
 
 @kp.jit
-def codes_of(weight, block, begin, BITS: tl.constexpr, BLOCKS: tl.constexpr, BLOCK_N: tl.constexpr):
-    """Returns the codes of BLOCKS blocks of 32 from `block` on, int32 [32 * BLOCKS, BLOCK_N]; 0 beyond the last block."""
-    at = (block + tl.arange(0, BLOCKS))[:, None, None]
-    tile = words_at(weight, begin, BITS) + tl.arange(0, BLOCK_N)[None, None, :]
-    word = tl.load(tile + (at * BITS + tl.arange(0, BITS)[None, :, None]) * TILE, mask=at < weight.blocks, other=0)
-    bytes = tl.arange(0, 4)[None, None, :] * 8
+def codes_of(weight, part, begin, WORDS: tl.constexpr, BITS: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Returns the codes of parts of the blocks, which have WORDS words of a column each, int32: [parts, WORDS, 4, BLOCK_N] of 8 bits, of 4
+    bits with an axis of halves after that of the parts. 0 beyond the last block."""
+    there = (part < weight.blocks * (BITS // WORDS))[:, None, None]
+    at = (part[:, None] * WORDS + tl.arange(0, WORDS)[None, :])[:, :, None] * TILE + tl.arange(0, BLOCK_N)[None, None, :]
+    word = tl.load(words_at(weight, begin, BITS) + at, mask=there, other=0)
+    bytes = tl.arange(0, 4) * 8
     if BITS == 4:
-        shifts = bytes + tl.arange(0, 2)[:, None, None] * 4  # of a half, the same for its words, of a byte
-        codes = (word[:, None, :, None, :] >> shifts[None, :, :, :, None]) & 15
-    else:
-        codes = (word[:, :, None, :] << (24 - bytes)[:, :, :, None]) >> 24
-    return tl.reshape(codes, [BLOCKS * 32, BLOCK_N])
+        shifts = bytes[None, :] + tl.arange(0, 2)[:, None] * 4  # of a half, the same for its words, of a byte
+        return (word[:, None, :, None, :] >> shifts[None, :, None, :, None]) & 15
+    return (word[:, :, None, :] << (24 - bytes)[None, None, :, None]) >> 24
 
 
 @kp.jit
-def weight_of(weight, block, begin, BITS: tl.constexpr, HALVES: tl.constexpr, BLOCKS: tl.constexpr, BLOCK_N: tl.constexpr):
-    """Returns elements of the weight in float32, [32 * BLOCKS, BLOCK_N]; 0 beyond the last block."""
-    parts: tl.constexpr = 2 * BLOCKS if HALVES else BLOCKS
-    group = (block + tl.arange(0, BLOCKS)) // weight.per_scale
-    if HALVES:
-        group = 2 * block + tl.arange(0, parts)
+def weight_of(
+    weight, block, begin, dtype: tl.constexpr, BITS: tl.constexpr, HALVES: tl.constexpr, BLOCKS: tl.constexpr, BLOCK_N: tl.constexpr
+):  # fmt: skip
+    """Returns elements of BLOCKS blocks of the weight from `block` on, [32 * BLOCKS, BLOCK_N]; 0 beyond the last block."""
+    PARTS: tl.constexpr = 2 if HALVES else 1  # of a block, each with a scale
+    part = block * PARTS + tl.arange(0, BLOCKS * PARTS)
+    group = part if HALVES else part // weight.per_scale
     there = (group < weight.groups)[:, None]
     place = scale_place(weight, begin) + group[:, None] * TILE + tl.arange(0, BLOCK_N)[None, :]
-    codes = codes_of(weight, block, begin, BITS, BLOCKS, BLOCK_N).to(tl.float32)
     scale = tl.load(weight.scales + place, mask=there, other=0.0).to(tl.float32)
-    element = tl.reshape(codes, [parts, BLOCKS * 32 // parts, BLOCK_N]) * scale[:, None, :]
+    code = codes_of(weight, part, begin, BITS // PARTS, BITS, BLOCK_N).to(tl.float32)
     if BITS == 4:
         least = tl.load(weight.mins + place, mask=there, other=0.0).to(tl.float32) * weight.min_factor
-        element += least[:, None, :]
-    return tl.reshape(element, [BLOCKS * 32, BLOCK_N])
+        element = code * scale[:, None, None, None, :] + least[:, None, None, None, :]
+    else:
+        element = code * scale[:, None, None, :]
+    return tl.reshape(element.to(dtype), [BLOCKS * 32, BLOCK_N])
 
 
 @kp.jit
@@ -159,7 +160,7 @@ def dequantize_kernel(weight, out, CODES: tl.constexpr, BLOCK_N: tl.constexpr, B
     begin = tl.program_id(1) * BLOCK_N
     n = begin + tl.arange(0, BLOCK_N)
     k = block * 32 + tl.arange(0, 32 * BLOCKS)
-    element = weight_of(weight, block, begin, BITS, CODES == 16, BLOCKS, BLOCK_N).to(out.dtype.element_ty)
+    element = weight_of(weight, block, begin, out.dtype.element_ty, BITS, CODES == 16, BLOCKS, BLOCK_N)
     inside = (k < weight.blocks * 32)[:, None] & (n < weight.columns)[None, :]
     tl.store(out + k[:, None].to(tl.int64) * weight.columns + n[None, :], element, mask=inside)
 
@@ -176,11 +177,10 @@ def store_block(result, acc, m, n, columns):
 @kp.jit
 def quantized_blocks_kernel(
     x, weight, result, CODES: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCKS: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCKS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """A block of the product: elements of the weight are computed, in x's dtype, as they are needed."""
+    """A block of the product: elements of the weight are computed as they are needed, in x's dtype, or WIDE: in float32."""
     BITS: tl.constexpr = 4 if CODES == 4 else 8
-    HALVES: tl.constexpr = CODES == 16
     m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     begin = tl.program_id(1) * BLOCK_N
     n = begin + tl.arange(0, BLOCK_N)
@@ -190,7 +190,7 @@ def quantized_blocks_kernel(
     for block in range(0, weight.blocks, BLOCKS):
         inside = (m < result.rows)[:, None] & (block * 32 + k < weight.blocks * 32)[None, :]
         tile = tl.load(rows + block * 32, mask=inside, other=0.0)
-        acc = tl.dot(
-            tile, weight_of(weight, block, begin, BITS, HALVES, BLOCKS, BLOCK_N).to(tile.dtype), acc, input_precision="ieee"
-        )
+        tile = tile.to(tl.float32) if WIDE else tile
+        elements = weight_of(weight, block, begin, tile.dtype, BITS, CODES == 16, BLOCKS, BLOCK_N)
+        acc = tl.dot(tile, elements, acc, input_precision="ieee")
     store_block(result, acc, m, n, weight.columns)

@@ -26,6 +26,8 @@ to 192 rows. BYTES are those of a number that float activations become on CPUs: 
 CPU_BLOCKS = {16: (16, 64), 64: (32, 64), 0: (128, 64)}
 GPU_BLOCKS = {16: (16, 32), 64: (64, 32)}
 """BLOCK_M and BLOCK_N by FEW_ROWS."""
+BFLOAT16 = {"avx512bf16", "amx", "bf16", "sve2"}
+"""Features of CPUs that multiply bfloat16. Others do in float32, of which elements of the weight then are."""
 GROUPS = {8: (8, 32, 16), 16: (16, 32, 16), 32: (32, 32, 8)}
 """BLOCK_M, BLOCK_N and PARTS by FEW_ROWS, of kernels that multiply codes. With int8 PARTS are 8: any batch has the same order of sums."""
 
@@ -61,7 +63,7 @@ def cpu_config(point):
     if kernel == "int8_kernel":
         return int8_cpu_config(point)
     rows, columns = CPU_BLOCKS[point["FEW_ROWS"]]
-    return kp.Config({"BLOCK_M": rows, "BLOCK_N": columns, "BLOCKS": 2})
+    return kp.Config({"BLOCK_M": rows, "BLOCK_N": columns, "BLOCKS": 2, "WIDE": not BFLOAT16 & {*point.target.features}})
 
 
 def int8_cpu_config(point):
@@ -100,7 +102,7 @@ def cuda_config(point):
     if not few:
         return None
     rows, columns = GPU_BLOCKS[few]
-    return kp.Config({"BLOCK_M": rows, "BLOCK_N": columns, "BLOCKS": 2}, num_warps=4, num_stages=2)
+    return kp.Config({"BLOCK_M": rows, "BLOCK_N": columns, "BLOCKS": 2, "WIDE": False}, num_warps=4, num_stages=2)
 
 
 def matmul_config(point):
@@ -121,7 +123,7 @@ def multiply(x, weight, result, codes, int8, batch_invariant):
     rows, columns, blocks = result.rows, weight.columns, weight.blocks
     # GPUs sum a block of few rows in another order than a large one
     few = 0 if batch_invariant and x.is_cuda else 16 if rows <= 16 else 64 if rows <= (192 if x.is_cuda else 64) else 0
-    if not x.is_cuda and (int8 or (rows <= 6 and not batch_invariant)):
+    if not x.is_cuda and (int8 or (rows <= (8 if codes == 4 else 6) and not batch_invariant)):
         count, few = 1 if int8 else 3, 1 if rows == 1 or (int8 and rows == 2) else 8 if not int8 else 16 if rows <= 16 else 0
         space = rows if few == 1 else kp.cdiv(rows, 8) * 8
         activations = Activations(
@@ -194,11 +196,12 @@ def quantized_matmul(x, codes, scales, mins, bias, columns, int8, batch_invarian
       layout: how many bits a code has. Where N is no multiple of 64, `columns` says what it is: it ends in the last tile.
     - `bias` [N] has x's dtype.
 
-    Without int8 the product is that of x and the weight: an element of the weight is scale * code + min in float32, which more than six rows
-    of bfloat16 round to it (on GPUs more than 128), and sums are in float32. Up to six rows on CPUs are taken in fixed point of 24 bits: each
-    32 elements as multiples of 1/8355711 of the largest of them, with errors like those of sums in float32. With int8, x is rounded first: each
-    32 elements of a row to multiples of 1/127 of the largest of them, as llama.cpp does (Q8_0, Q8_1). Products of codes with either are summed
-    in int32, exact. An infinity or NaN in x gives NaN or infinities in its row; elements below 2^-98 may count as 0.
+    Without int8 the product is that of x and the weight: an element of the weight is scale * code + min in float32, which many rows of
+    bfloat16 round to it (on GPUs more than 128), and sums are in float32. Up to eight rows on CPUs, with codes of 8 bits up to six, are taken
+    in fixed point of 24 bits: each 32 elements as multiples of 1/8355711 of the largest of them, with errors like those of sums in float32.
+    With int8, x is rounded first: each 32 elements of a row to multiples of 1/127 of the largest of them, as llama.cpp does (Q8_0, Q8_1).
+    Products of codes with either are summed in int32, exact. An infinity or NaN in x gives NaN or infinities in its row; elements below 2^-98
+    may count as 0.
 
     batch_invariant: a row of the result has the same bits whatever rows are beside it.
     """
