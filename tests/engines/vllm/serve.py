@@ -60,7 +60,7 @@ def wait_for(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
         except OSError:
             if process.poll() is not None or time.monotonic() > end:
                 raise SystemExit(f"the server did not start:\n{log.read_text()[-3000:]}") from None
-            time.sleep(0.5)
+            time.sleep(0.05)
 
 
 def ask(address: str, question: str, tokens: int = 48) -> str:
