@@ -122,9 +122,9 @@ def quantized_rows_kernel(x, weight, result, CODES: tl.constexpr, BLOCK_N: tl.co
 def codes_of(weight, part, begin, WORDS: tl.constexpr, BITS: tl.constexpr, BLOCK_N: tl.constexpr):
     """Returns the codes of parts of the blocks, which have WORDS words of a column each, int32: [parts, WORDS, 4, BLOCK_N] of 8 bits, of 4
     bits with an axis of halves after that of the parts. 0 beyond the last block."""
-    there = (part < weight.blocks * (BITS // WORDS))[:, None, None]
-    at = (part[:, None] * WORDS + tl.arange(0, WORDS)[None, :])[:, :, None] * TILE + tl.arange(0, BLOCK_N)[None, None, :]
-    word = tl.load(words_at(weight, begin, BITS) + at, mask=there, other=0)
+    at = (part[:, None] * WORDS + tl.arange(0, WORDS)[None, :])[:, :, None]
+    there = at < weight.blocks * BITS
+    word = tl.load(words_at(weight, begin, BITS) + at * TILE + tl.arange(0, BLOCK_N)[None, None, :], mask=there, other=0)
     bytes = tl.arange(0, 4) * 8
     if BITS == 4:
         shifts = bytes[None, :] + tl.arange(0, 2)[:, None] * 4  # of a half, the same for its words, of a byte
