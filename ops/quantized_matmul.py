@@ -196,8 +196,8 @@ def quantized_matmul(x, codes, scales, mins, bias, columns, int8, batch_invarian
       layout: how many bits a code has. Where N is no multiple of 64, `columns` says what it is: it ends in the last tile.
     - `bias` [N] has x's dtype.
 
-    Without int8 the product is that of x and the weight: an element of the weight is scale * code + min in float32, which many rows of
-    bfloat16 round to it (on GPUs more than 128), and sums are in float32. Up to eight rows on CPUs, with codes of 8 bits up to six, are taken
+    Without int8 the product is that of x and the weight: an element of the weight is scale * code + min in float32, rounded to bfloat16 if
+    many rows of x have it (on GPUs more than 128), and sums are in float32. Up to eight rows on CPUs, or six with codes of 8 bits, are taken
     in fixed point of 24 bits: each 32 elements as multiples of 1/8355711 of the largest of them, with errors like those of sums in float32.
     With int8, x is rounded first: each 32 elements of a row to multiples of 1/127 of the largest of them, as llama.cpp does (Q8_0, Q8_1).
     Products of codes with either are summed in int32, exact. An infinity or NaN in x gives NaN or infinities in its row; elements below 2^-98

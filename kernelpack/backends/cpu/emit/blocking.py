@@ -162,10 +162,7 @@ def _tile(
             tile[root.into.k_axis] = max(tile[root.into.k_axis], root.into.pack)
     if turned is not None:
         into = _operand(nest)
-        if into is not None and into.k_axis == lane:
-            tile[turned] = width // into.pack
-        else:
-            tile[turned] = width * into.pack if into is not None and into.k_axis == turned else width
+        tile[turned] *= width // into.pack if into is not None and into.k_axis == lane else width
         return tile
     if any(isinstance(root, ALONE) for root in nest.roots):
         return tile

@@ -249,7 +249,7 @@ class LanesAlongResult(ProductEmitter):
     def _reaching(self, row: int) -> AbstractContextManager[None]:
         """Opens a branch for a row, and those after it, if any is looked at."""
         end = self.until(self.other, self.dot.out.shape[self.other], 1)
-        if row == 0 or not isinstance(end, Val):
+        if not isinstance(end, Val):
             return nullcontext()
         with self.em.into(self.ev.frames[-1]):
             return self.ev.when(self.em.op("i1", f"icmp ugt {end}, {row}"))
