@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 from kernelpack.backends.cpu.emit import byte_products
 from kernelpack.backends.cpu.emit.elements import register_type
-from kernelpack.backends.cpu.math import fp8, library_functions
+from kernelpack.backends.cpu.math import float32_functions, fp8, library_functions
+from kernelpack.backends.cpu.math.formula import Number
 from kernelpack.ir.core import Attribute, Operation
 from kernelpack.ir.dialect import attribute
 from kernelpack.ir.formats import nan_bits
@@ -262,8 +263,10 @@ def _libm(em: Emitter, name: str, value: Val) -> Val:
     return result
 
 
-def _through_libm(name: str) -> Row:
+def _in_float64(name: str) -> Row:
     def emit(lo: Lowering, args: Sequence[Val], source: Type, result: Type, width: int, op: Operation | None) -> Val:
+        if source == F32:
+            return float32_functions.FUNCTIONS[name](Number(lo.em, args[0])).val
         return _libm(lo.em, name, args[0])
 
     return emit
@@ -337,7 +340,7 @@ _TABLE: dict[str, Row] = {
     "tt.mulhiui": _high_product,
     "tt.precise_sqrt": _intrinsic("sqrt"),
     **{name: _math(name) for name in FUNCTIONS},
-    **{f"math.{name}": _through_libm(name) for name in ("sin", "cos")},
+    **{f"math.{name}": _in_float64(name) for name in ("sin", "cos")},
     **{f"math.{name}": _intrinsic(name) for name in ("sqrt", "floor", "ceil", "fma")},
     "math.absf": _intrinsic("fabs"),
     "math.absi": _intrinsic("abs", extra="i1 false"),

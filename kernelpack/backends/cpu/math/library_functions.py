@@ -1,4 +1,4 @@
-"""What the functions of libdevice become on a CPU: rows of the math dialect, LLVM's intrinsics, the C library, or a few of these."""
+"""What the functions of libdevice become on a CPU: operations, LLVM's intrinsics, formulas, or calls of the C library."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Protocol
 
 from kernelpack.backends.cpu.math import special_functions
 from kernelpack.backends.cpu.math.directed_rounding import directed, moved
+from kernelpack.backends.cpu.math.float32_functions import FUNCTIONS as FLOAT32_FUNCTIONS
 from kernelpack.backends.cpu.math.formula import Number
 from kernelpack.ir.libdevice import CONVERSIONS, SYMBOLS, Variant
 from kernelpack.ir.types import F32, F64, I32, I64, Type
@@ -67,6 +68,9 @@ Row = Callable[[Elementwise, Variant, Sequence[Val]], Val]
 
 def _row(variant: Variant) -> Row:
     name = variant.name
+    here = FLOAT32_FUNCTIONS.get(_C_LIBRARY.get(name, name))
+    if here is not None and variant.result == "fp32" and name not in _ROWS:
+        return lambda lo, v, args: here(*(Number(lo.em, value) for value in args)).val
     if name in _SPECIAL:
         return _SPECIAL[name]
     if name in _ROWS:
