@@ -1,4 +1,4 @@
-"""Functions of float32 that are computed in float64, by formulas without branches or calls: vectors stay vectors.
+"""Functions of float32 that are computed in float64, by formulas without calls: vectors stay vectors.
 
 Float64 leaves room for short formulas: their relative errors are below 2^-30, so that results are off by 0.51 ulp at most. All
 float32 arguments are in range, the largest and the smallest too. Polynomials interpolate at Chebyshev's nodes, which is within a
@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 from kernelpack.backends.cpu.math.formula import Number, Truth
 from kernelpack.llvm.text import Val, literal, vector_type, vector_width
 
-_SIN = (1.5707963267875373, -0.6459640960575432, 0.07969258060130405, -0.004681250524794188, 0.00015817063645071373)  # sin(pi/2 f) / f in f^2, |f| <= 0.504: 5.2e-12  # fmt: skip
-_COS = (0.9999999999485585, -1.2337005400095518, 0.2536691888130153, -0.020859959589298503, 0.0009033788850242754)  # cos(pi/2 f) in f^2, |f| <= 0.504: 7.3e-11  # fmt: skip
+_SIN = (1.5707963267875373, -0.6459640960575432, 0.07969258060130405, -0.004681250524794188, 0.00015817063645071373)  # sin(pi/2 f) / f in f^2, |f| <= 1/2: 5.2e-12  # fmt: skip
+_COS = (0.9999999999485585, -1.2337005400095518, 0.2536691888130153, -0.020859959589298503, 0.0009033788850242754)  # cos(pi/2 f) in f^2, |f| <= 1/2: 7.3e-11  # fmt: skip
 _EXP2 = (0.6931471805599453, 0.24022650922288757, 0.055504108839096185, 0.009618056678524637, 0.001333350238616277, 0.0001546144469856913, 1.5297323760701075e-05)  # (2^r - 1) / r, |r| <= 1/2: 2.7e-10  # fmt: skip
 _LOG2 = (1.4426950408862034, -0.7213475203430864, 0.4808983490727961, -0.36067378977100695, 0.28853876232996745, -0.24044662677727305, 0.20610869528306625, -0.18043268521020117, 0.16018226130296026, -0.14252340755410017, 0.13062890256021095, -0.13478928738366042, 0.13113743753686682, -0.06806287590390596)  # log2(1 + f) / f, 1 + f in [1/sqrt2, sqrt2]: 3.0e-12  # fmt: skip
 _ATAN = (0.9999999999887381, -0.3333333295165722, 0.19999978336217084, -0.1428522560816021, 0.11105306732424464, -0.09049179093720577, 0.07495262378099696, -0.06022196387937433, 0.04364658944281667, -0.02600599597760862, 0.011427633277375594, -0.0031954252407363944, 0.00041922786011272897)  # atan(a) / a in a^2, a <= 1: 1.1e-11  # fmt: skip
 
-# 2/pi in two float64. From |x| = 2^46 on without its leading bits: multiplied with x, those give multiples of 4 quadrants.
-_QUADRANTS = (0.6366197723675814, -3.935735335036497e-17)
+# 2/pi in two float64. Above these |x| without its leading bits: multiplied with x, those give multiples of four quadrants.
+_QUADRANTS = (0.6366197723675813, 7.166494911215068e-17)
 _QUADRANTS_ABOVE = {
     2.0**46: (2.0449648759307553e-07, 6.074026489649846e-24),
     2.0**67: (1.4504564269239186e-14, -5.321602079519459e-31),
@@ -72,20 +72,31 @@ def _flipped(x: Number, bit: Val) -> Number:
 # ---- angles ----
 
 
-def _quadrants(x: Number) -> tuple[Number, Val]:
-    """Returns (f, k) with x = pi/2 (k + f) but for full turns, |f| <= 0.504 in float64, k in the low bits of an integer.
+def _quadrants(x: Number, high: Number | float, low: Number | float) -> tuple[Number, Val]:
+    """Returns (f, k) with x = pi/2 (k + f) but for full turns, |f| <= 1/2 in float64, k in the low bits of an integer; 2/pi is
+    `high` + `low`."""
+    wide = _wide(x)
+    shifted = wide.intrinsic("fma", high, _ROUNDER)
+    return wide.intrinsic("fma", low, wide.intrinsic("fma", high, -(shifted - _ROUNDER))), _bits(shifted)
 
-    After Payne and Hanek ("Radian reduction for trigonometric functions", 1983): the bits of 2/pi that matter depend on x.
+
+def _of_angle(x: Number, function: Callable[[Number, Val], Number]) -> Number:
+    """Returns what a function makes of the quadrants of x.
+
+    After Payne and Hanek ("Radian reduction for trigonometric functions", 1983): the bits of 2/pi that matter depend on x. Only
+    a vector with an element above 2^46 asks which.
     """
-    size, wide = x.intrinsic("fabs"), _wide(x)
-    high, low = (wide.constant(part) for part in _QUADRANTS)
-    for least, parts in _QUADRANTS_ABOVE.items():
-        large = size > least
-        high, low = (high.constant(part).where(large, before) for part, before in zip(parts, (high, low), strict=True))
-    product = wide * high
-    lost = wide.intrinsic("fma", high, -product)
-    whole, bits = _nearest(product)
-    return product - whole + wide.intrinsic("fma", low, lost), bits
+    size = x.intrinsic("fabs")
+    far = min(_QUADRANTS_ABOVE)
+
+    def of_any_size() -> Number:
+        high, low = (_wide(x).constant(part) for part in _QUADRANTS)
+        for least, parts in _QUADRANTS_ABOVE.items():
+            large = size > least
+            high, low = (high.constant(part).where(large, before) for part, before in zip(parts, (high, low), strict=True))
+        return function(*_quadrants(x, high, low))
+
+    return function(*_quadrants(x, *_QUADRANTS)).unless_any(size > far, of_any_size)
 
 
 def _sine_and_cosine(f: Number) -> tuple[Number, Number]:
@@ -93,31 +104,34 @@ def _sine_and_cosine(f: Number) -> tuple[Number, Number]:
     return f * _polynomial(_SIN, square), _polynomial(_COS, square)
 
 
-def _wave(x: Number, f: Number, bits: Val, quarter: int) -> Number:
-    """Returns sin(pi/2 (k + f)), k plus `quarter` in the low bits of an integer, as a float32; x is the argument itself."""
-    em, kind = x.em, vector_type("i32", vector_width(x.val.type))
+def _is_odd(f: Number, bits: Val) -> Truth:
+    return Truth(f.em, f.em.compare("icmp", "ne", f.em.binary("and", bits, literal(1, bits.type)), literal(0, bits.type)))
+
+
+def _wave(f: Number, bits: Val, quarter: int) -> Number:
+    """Returns sin(pi/2 (k + f)) as a float32, k plus `quarter` in the low bits of an integer."""
+    em, kind = f.em, vector_type("i32", vector_width(f.val.type))
     k = em.binary("add", em.cast("trunc", bits, kind), literal(quarter, kind))
-    odd = Truth(em, em.compare("icmp", "ne", em.binary("and", k, literal(1, kind)), literal(0, kind)))
     sine, cosine = _sine_and_cosine(f)
-    result = _flipped(cosine.where(odd, sine).converted("float"), em.binary("lshr", k, literal(1, kind)))
-    return result if quarter else x.where(x.equals(0.0), result)  # sin(-0) = -0
+    return _flipped(cosine.where(_is_odd(f, k), sine).converted("float"), em.binary("lshr", k, literal(1, kind)))
+
+
+def _tangent(f: Number, bits: Val) -> Number:
+    odd = _is_odd(f, bits)
+    sine, cosine = _sine_and_cosine(f)
+    return (cosine.where(odd, sine) / (-sine).where(odd, cosine)).converted("float")
 
 
 def sin(x: Number) -> Number:
-    return _wave(x, *_quadrants(x), 0)
+    return _of_angle(x, lambda f, k: _wave(f, k, 0))
 
 
 def cos(x: Number) -> Number:
-    return _wave(x, *_quadrants(x), 1)
+    return _of_angle(x, lambda f, k: _wave(f, k, 1))
 
 
 def tan(x: Number) -> Number:
-    f, bits = _quadrants(x)
-    em = x.em
-    odd = Truth(em, em.compare("icmp", "ne", em.binary("and", bits, literal(1, bits.type)), literal(0, bits.type)))
-    sine, cosine = _sine_and_cosine(f)
-    result = (cosine.where(odd, sine) / (-sine).where(odd, cosine)).converted("float")
-    return x.where(x.equals(0.0), result)
+    return _of_angle(x, _tangent)
 
 
 def _half_turns(x: Number) -> tuple[Number, Val]:
@@ -129,11 +143,11 @@ def _half_turns(x: Number) -> tuple[Number, Val]:
 
 
 def sinpi(x: Number) -> Number:
-    return _wave(x, *_half_turns(x), 0)
+    return _wave(*_half_turns(x), 0)
 
 
 def cospi(x: Number) -> Number:
-    return _wave(x, *_half_turns(x), 1)
+    return _wave(*_half_turns(x), 1)
 
 
 def _angle(y: Number, x: Number) -> Number:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernelpack.llvm.text import Emitter, Val, element_type, literal, suffix, vector_type, vector_width
@@ -83,6 +84,22 @@ class Number:
     def where(self, condition: Truth, other: Number | float) -> Number:
         """Returns this number where the condition holds, else the other."""
         return Number(self.em, self.em.select(condition.val, self.val, self._of(other)))
+
+    def unless_any(self, condition: Truth, other: Callable[[], Number]) -> Number:
+        """Returns this number, or what `other` makes where the condition holds for any lane. A branch keeps that out of the way."""
+        em, kind = self.em, condition.val.type
+        found = condition.val
+        if kind != "i1":
+            found = em.call("i1", f"llvm.vector.reduce.or.{suffix(kind)}", [found])
+        slot = em.alloca(self.val.type)
+        inside, after = em.new_label("any"), em.new_label("none")
+        em.store(self.val, slot, 4)
+        em.branch(found, inside, after)
+        em.label(inside)
+        em.store(other().val, slot, 4)
+        em.jump(after)
+        em.label(after)
+        return Number(em, em.load(self.val.type, slot, 4))
 
     def intrinsic(self, name: str, *others: Number | float) -> Number:
         """Returns what an intrinsic of LLVM makes of numbers of one type: `x.intrinsic("fma", y, z)`."""

@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from kernelpack.backends.cpu.math import special_functions
+from kernelpack.backends.cpu.math import float32_functions, special_functions
 from kernelpack.backends.cpu.math.directed_rounding import directed, moved
-from kernelpack.backends.cpu.math.float32_functions import FUNCTIONS as FLOAT32_FUNCTIONS
 from kernelpack.backends.cpu.math.formula import Number
 from kernelpack.ir.libdevice import CONVERSIONS, SYMBOLS, Variant
 from kernelpack.ir.types import F32, F64, I32, I64, Type
@@ -57,6 +56,22 @@ def operation_for(symbol: str) -> str | None:
     return _ROWS.get(SYMBOLS[symbol].name)
 
 
+def is_formula(symbol: str) -> bool:
+    """Whether a function is a formula of float64 here: a hundred instructions or so."""
+    return _formula(SYMBOLS[symbol]) is not None
+
+
+def calls_library(symbol: str) -> bool:
+    """Whether a function calls the C library for every element."""
+    variant = SYMBOLS[symbol]
+    return _formula(variant) is None and (variant.name in _C_LIBRARY or variant.name in _CALLING)
+
+
+def _formula(variant: Variant) -> Callable[..., Number] | None:
+    name = variant.name
+    return float32_functions.FUNCTIONS.get(_C_LIBRARY.get(name, name)) if variant.result == "fp32" else None
+
+
 def lower(lo: Elementwise, symbol: str, args: Sequence[Val]) -> Val:
     """Returns the result of a function on vectors or scalars of one width."""
     variant = SYMBOLS[symbol]
@@ -68,11 +83,11 @@ Row = Callable[[Elementwise, Variant, Sequence[Val]], Val]
 
 def _row(variant: Variant) -> Row:
     name = variant.name
-    here = FLOAT32_FUNCTIONS.get(_C_LIBRARY.get(name, name))
-    if here is not None and variant.result == "fp32" and name not in _ROWS:
-        return lambda lo, v, args: here(*(Number(lo.em, value) for value in args)).val
-    if name in _SPECIAL:
-        return _SPECIAL[name]
+    formula = _formula(variant)
+    if formula is not None:
+        return lambda lo, v, args: formula(*(Number(lo.em, value) for value in args)).val
+    if name in _SPECIAL or name in _CALLING:
+        return _SPECIAL.get(name) or _CALLING[name]
     if name in _ROWS:
         return lambda lo, v, args: _operation(lo, _ROWS[name], args, TYPES[v.result])
     if name in _INTRINSICS:
@@ -295,14 +310,12 @@ def _saturate(lo: Elementwise, variant: Variant, args: Sequence[Val]) -> Val:
 
 
 def _of_pi(name: str) -> Row:
-    """sin(pi x), cos(pi x): the argument is reduced before it is multiplied, in float64."""
+    """sin(pi x), cos(pi x): the argument is reduced before it is multiplied."""
 
     def row(lo: Elementwise, variant: Variant, args: Sequence[Val]) -> Val:
         em, (x,) = lo.em, args
-        wide = em.cast("fpext", x, _kind(x, "double"))
-        whole = em.binary("fmul", _intrinsic(lo, "rint", em.binary("fmul", wide, _number(wide, 0.5))), _number(wide, 2.0))
-        angle = em.binary("fmul", em.binary("fsub", wide, whole), _number(wide, math.pi))
-        return em.cast("fptrunc", _c(lo, name, [angle]), x.type)
+        whole = em.binary("fmul", _intrinsic(lo, "rint", em.binary("fmul", x, _number(x, 0.5))), _number(x, 2.0))
+        return _c(lo, name, [em.binary("fmul", em.binary("fsub", x, whole), _number(x, math.pi))])
 
     return row
 
@@ -342,8 +355,6 @@ _SPECIAL: dict[str, Row] = {
     "rhadd": _average(1),
     "sad": _distance,
     "byte_perm": _select_bytes,
-    "ilogb": _exponent,
-    **dict.fromkeys(("jn", "yn", "ldexp", "scalbn"), _integer_argument),
     **dict.fromkeys(("llrint", "llround"), _to_integer),
     **{name: _to_integer if result.startswith("i") else _to_float for name, (_, result) in CONVERSIONS.items()},
     "rcp64h": _rough_reciprocal,
@@ -351,13 +362,19 @@ _SPECIAL: dict[str, Row] = {
     **dict.fromkeys(("int_as_float", "uint_as_float", "float_as_int", "float_as_uint"), _cast_bits),
     **dict.fromkeys(("longlong_as_double", "double_as_longlong"), _cast_bits),
     "rcp_rn": lambda lo, v, args: _reciprocal(lo, args[0]),
+    "saturatef": _saturate,
+}
+"""Those of a few instructions."""
+
+_CALLING: dict[str, Row] = {
+    "ilogb": _exponent,
+    **dict.fromkeys(("jn", "yn", "ldexp", "scalbn"), _integer_argument),
     "rcbrt": lambda lo, v, args: _reciprocal(lo, _c(lo, "cbrt", args)),
     "rhypot": _norm(2, True),
     "norm3d": _norm(3, False),
     "rnorm3d": _norm(3, True),
     "norm4d": _norm(4, False),
     "rnorm4d": _norm(4, True),
-    "saturatef": _saturate,
     "sinpi": _of_pi("sin"),
     "cospi": _of_pi("cos"),
     "normcdf": _normal,
@@ -365,3 +382,4 @@ _SPECIAL: dict[str, Row] = {
     "cyl_bessel_i0": _in_double(special_functions.bessel(0)),
     "cyl_bessel_i1": _in_double(special_functions.bessel(1)),
 }
+"""Those that call the C library and do more."""

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from kernelpack.backends.cpu.facts.affine import constant_of
 from kernelpack.backends.cpu.facts.features import Level
+from kernelpack.backends.cpu.plan.costs import cost_of
+from kernelpack.backends.cpu.plan.evaluations import Step, evaluations, steps_of
 from kernelpack.backends.cpu.plan.sinks import Prefetch, Root
 from kernelpack.backends.cpu.plan.tile_program import Dot, For, If, Nest, Statement, TileProgram, While
 from kernelpack.ir import views
 from kernelpack.ir.core import Value
 from kernelpack.ir.dialect import attribute, operand
-from kernelpack.ir.types import shape_of
+from kernelpack.ir.types import is_float, shape_of
 
 _VECTOR_NS = 2.0  # one vector of a nest: a load, a dozen operations, a store
+_COST_NS = 0.2  # an instruction of an operation that takes more than a few
 _BYTE_NS = 0.1  # a byte from DRAM, read by one core
 _FMA_NS = 0.15  # one vector multiply-add
 _TILE_NS = 0.03  # the same arithmetic in tiles of AMX
@@ -23,27 +27,41 @@ _UNKNOWN_ELEMENTS = 1024  # what a loop over blocks of unknown number is taken t
 
 def program_nanoseconds(program: TileProgram, level: Level) -> int:
     """Returns an estimate in nanoseconds; loops of unknown length count a few iterations, or a thousand elements."""
-    return max(1, math.ceil(_statements(program.statements, level)))
+    lanes = level.lanes(32)
+    functions = {step.statement: _functions(step, program, lanes) for step in steps_of(program)}
+    return max(1, math.ceil(_statements(program.statements, level, functions)))
 
 
-def _statements(statements: list[Statement], level: Level) -> float:
-    return sum((_statement(statement, level) for statement in statements), 0.0)
+def _functions(step: Step, program: TileProgram, lanes: int) -> float:
+    """Returns how long the functions of floats that a step evaluates take."""
+    total = 0.0
+    for value in evaluations(step, program.plain):
+        op = value.defining_op
+        read = value in program.plain and value not in step.materialized()
+        if op is not None and op.name != "tt.load" and is_float(value.type) and not read:
+            total += math.ceil(math.prod(shape_of(value.type)) / lanes) * (cost_of(op) or 0) * _COST_NS
+    return total
 
 
-def _statement(statement: Statement, level: Level) -> float:
+def _statements(statements: list[Statement], level: Level, functions: Mapping[Statement, float]) -> float:
+    return sum((_statement(statement, level, functions) for statement in statements), 0.0)
+
+
+def _statement(statement: Statement, level: Level, functions: Mapping[Statement, float]) -> float:
     lanes = level.lanes(32)
     match statement:
         case Nest():
-            return sum(_root(root, math.prod(statement.shape), lanes) for root in statement.roots)
+            return sum((_root(root, math.prod(statement.shape), lanes) for root in statement.roots), functions[statement])
         case Dot():
             depth = shape_of(operand(statement.op, "a").type)[-1]
-            return math.prod(statement.out.shape) * depth / lanes * (_TILE_NS if statement.in_tiles(level) else _FMA_NS)
+            multiply = _TILE_NS if statement.in_tiles(level) else _FMA_NS
+            return math.prod(statement.out.shape) * depth / lanes * multiply + functions[statement]
         case For():
-            return _trips(statement) * _statements(statement.body, level)
+            return _trips(statement) * _statements(statement.body, level, functions)
         case While():
-            return _UNKNOWN_TRIPS * (_statements(statement.before, level) + _statements(statement.body, level))
+            return _UNKNOWN_TRIPS * (_statements(statement.before, level, functions) + _statements(statement.body, level, functions))
         case If():
-            return max(_statements(statement.then, level), _statements(statement.otherwise, level))
+            return max(_statements(statement.then, level, functions), _statements(statement.otherwise, level, functions))
         case _:
             return 0.5
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from kernelpack.backends.cpu.facts.affine import Stride, strides
 from kernelpack.backends.cpu.facts.in_place import overwrites
-from kernelpack.backends.cpu.math.library_functions import operation_for
 from kernelpack.backends.cpu.plan.buffers import BUFFERED, Buffer, moves_unit_axes
+from kernelpack.backends.cpu.plan.costs import cost_of
 from kernelpack.backends.cpu.plan.evaluations import Evaluation, Step, Writers, evaluations, steps_of
 from kernelpack.backends.cpu.plan.plan_tiles import Planner
 from kernelpack.backends.cpu.plan.sinks import WRITES
@@ -20,16 +20,7 @@ from kernelpack.ir.core import Block, BlockArgument, Operation, Value
 from kernelpack.ir.dialect import Effect, Trait, definition, effects_of, operand
 from kernelpack.ir.types import I1, TensorType, element_of, is_float, is_pointer, shape_of
 
-# what evaluating one element costs, in simple vector instructions
-_COST = {
-    **dict.fromkeys(("math.exp", "math.exp2", "math.log", "math.log2", "math.tanh", "math.erf", "math.log1p"), 12),
-    **dict.fromkeys(("math.sin", "math.cos"), 40),
-    **dict.fromkeys(("arith.divf", "tt.precise_divf", "math.sqrt", "math.rsqrt", "tt.precise_sqrt", "arith.remf"), 6),
-    **dict.fromkeys(("arith.divsi", "arith.divui", "arith.remsi", "arith.remui"), 20),
-    "tt.extern_elementwise": 40,  # the C library, one element after the other
-    "tt.load": 3,
-    "tt.gather": 3,
-}
+_LOAD = 3  # the least cost that a loop does not pay every time
 _SHARE = 9  # a tile that costs this much is kept in a buffer rather than computed by two nests
 
 
@@ -58,7 +49,7 @@ class Review:
                 outside = op is not None and inner - set(_block_path(op.parent))
                 if op is not None and outside and self.is_virtual(value) and not is_pointer(value.type):
                     covered = all(_defined_in(parent, op.parent) for parent in evaluation.parents)
-                    if not covered and self.cost(value, listed_only=True) >= _COST["tt.load"]:
+                    if not covered and self.cost(value, listed_only=True) >= _LOAD:
                         learned |= self.keep(_without_copies(value))
                 learned |= self.keep_across(value, evaluation)
         return learned
@@ -139,10 +130,7 @@ class Review:
         seen.add(value)
         if not is_float(value.type) and all(stride is not None for stride in strides(value, self.strides)):
             return 0  # index arithmetic is a few scalar instructions a vector
-        name = op.name
-        if name == "tt.extern_elementwise":
-            name = operation_for(op.attributes["symbol"]) or name
-        own = _COST.get(name)
+        own = cost_of(op)
         if own is None:
             own = 1 if Trait.ELEMENTWISE in definition(op.name).traits and not listed_only else 0
         return own + sum(self.cost(operand, listed_only, seen) for operand in op.operands)

@@ -48,7 +48,7 @@ def compiled(
         *em.allocas,
         "  br label %loop",
         "loop:",
-        "  %at = phi i64 [0, %entry], [%next, %loop]",
+        f"  %at = phi i64 [0, %entry], [%next, %{'loop' if em.block == 'entry' else em.block}]",
         *em.lines,
         f"  %next = add i64 %at, {width}",
         "  %more = icmp slt i64 %next, %count",

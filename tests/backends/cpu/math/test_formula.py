@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from kernelpack.backends.cpu.emit.elementwise import Lowering
 from kernelpack.backends.cpu.math.formula import Number
 from kernelpack.llvm.text import Emitter, Val
 from tests.backends.cpu.math.calls import compiled
@@ -84,3 +85,16 @@ def test_nan_differs_from_itself_and_equals_nothing() -> None:
     equals = compiled(lambda lo, values: Number(lo.em, values[0]).equals(Number(lo.em, values[0])).val, ["float"], "i1")
     assert differs(x).tolist() == [1, 0] * 4
     assert equals(x).tolist() == [0, 1] * 4
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_a_branch_is_taken_by_whole_vectors(width: int) -> None:
+    """Where one lane asks for it, all lanes of its vector are of the other formula."""
+    x = np.array([1, 2, 3, 4, 5, 6, 7, 100], np.float32)
+
+    def emit(lo: Lowering, values: list[Val]) -> Val:
+        number = Number(lo.em, values[0])
+        return (number + 1.0).unless_any(number > 50.0, lambda: number * 2.0).val
+
+    expected = np.where(x > 50, x * 2, x + 1) if width == 1 else np.concatenate([x[:4] + 1, x[4:] * 2])
+    np.testing.assert_array_equal(compiled(emit, ["float"], "float", width)(x), expected)

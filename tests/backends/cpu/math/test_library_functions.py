@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kernelpack.backends.cpu.emit.elementwise import Lowering
-from kernelpack.backends.cpu.math.library_functions import lower, refusal
+from kernelpack.backends.cpu.math.library_functions import calls_library, is_formula, lower, refusal
 from kernelpack.ir.libdevice import SYMBOLS
 from kernelpack.llvm.text import Val, vector_type
 from tests.backends.cpu.emit.llir import lowering, written
@@ -34,9 +34,9 @@ def text(symbol: str, width: int = 1) -> str:
         ("__nv_truncf", "call float @llvm.trunc.f32(float %a)"),
         ("__nv_rint", "call double @llvm.rint.f64(double %a)"),
         ("__nv_fast_fdividef", "fdiv float %a, %b"),
-        ("__nv_powf", "call float @powf(float %a, float %b)"),
+        ("__nv_tgammaf", "call float @tgammaf(float %a)"),
         ("__nv_pow", "call double @pow(double %a, double %b)"),
-        ("__nv_fast_powf", "call float @powf(float %a, float %b)"),
+        ("__nv_nextafterf", "call float @nextafterf(float %a, float %b)"),
         ("__nv_brev", "call i32 @llvm.bitreverse.i32(i32 %a)"),
         ("__nv_int_as_float", "bitcast i32 %a to float"),
         ("__nv_ldexpf", "call float @ldexpf(float %a, i32 %b)"),
@@ -48,14 +48,14 @@ def test_one_instruction_or_call(symbol: str, line: str) -> None:
 
 
 def test_a_vector_calls_the_c_library_for_each_element() -> None:
-    lines = text("__nv_atan2f", width=4)
-    assert count(lines, "%A = call float @atan2f(float %B, float %C)") == 4
+    lines = text("__nv_fmodf", width=4)
+    assert count(lines, "%A = call float @fmodf(float %B, float %C)") == 4
     in_order(
         lines,
         """
         %A = extractelement <4 x float> %a, i64 0
         %B = extractelement <4 x float> %b, i64 0
-        %C = call float @atan2f(float %A, float %B)
+        %C = call float @fmodf(float %A, float %B)
         %D = insertelement <4 x float> poison, float %C, i64 0
         """,
     )
@@ -64,6 +64,19 @@ def test_a_vector_calls_the_c_library_for_each_element() -> None:
 def test_vectors_of_functions_that_are_operations_stay_vectors() -> None:
     assert "@expf" not in text("__nv_expf", width=8)
     assert "llvm.fma.v8f32" in text("__nv_expf", width=8)
+
+
+@pytest.mark.parametrize("symbol", ["__nv_powf", "__nv_fast_powf", "__nv_tanf", "__nv_sinpif", "__nv_norm3df"])
+def test_vectors_of_formulas_stay_vectors(symbol: str) -> None:
+    assert is_formula(symbol)
+    assert not calls_library(symbol)
+    assert count(text(symbol, width=8), "%A = call float @") == 0
+
+
+def test_which_functions_call_the_c_library() -> None:
+    calling = ("__nv_pow", "__nv_tgammaf", "__nv_normcdff", "__nv_sinpi", "__nv_erfinvf")
+    assert [symbol for symbol in calling if not calls_library(symbol) or is_formula(symbol)] == []
+    assert [symbol for symbol in ("__nv_fabsf", "__nv_expf", "__nv_clz") if calls_library(symbol)] == []
 
 
 def test_every_function_has_a_lowering() -> None:

@@ -72,6 +72,37 @@ def test_a_nest_costs_two_nanoseconds_for_each_vector_of_each_root() -> None:
 
 
 @kp.jit
+def turned(x, out, ROWS: tl.constexpr, S: tl.constexpr, OF_ROWS: tl.constexpr):
+    row, i = tl.arange(0, ROWS)[:, None], tl.arange(0, S)[None, :]
+    angle = tl.load(x + row)
+    if OF_ROWS:
+        value = tl.load(x + row * S + i) * tl.sin(angle)
+    else:
+        value = tl.sin(tl.load(x + row * S + i) * angle)
+    tl.store(out + row * S + i, value)
+
+
+def test_functions_cost_what_they_take_for_each_element_that_they_are_of() -> None:
+    sine = 40 * 0.2
+    vectors = 16 * 256 / 8
+    assert estimate(turned, ROWS=16, S=256, OF_ROWS=0) == pytest.approx(vectors * (2 + sine), rel=0.02)
+    assert estimate(turned, ROWS=16, S=256, OF_ROWS=1) == pytest.approx(vectors * 2 + 16 / 8 * sine, rel=0.02)
+
+
+@kp.jit
+def twice(x, out, S: tl.constexpr):
+    i = tl.arange(0, S)
+    grown = tl.exp(tl.load(x + i))
+    tl.store(out + i, grown / tl.sum(grown, 0))
+
+
+def test_a_function_that_two_nests_share_counts_once() -> None:
+    exp, divide = 12 * 0.2, 6 * 0.2
+    vectors = 1024 / 8
+    assert estimate(twice, S=1024) == pytest.approx(vectors * (3 * 2 + exp + divide), rel=0.02)
+
+
+@kp.jit
 def product(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
     m, n, k = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :], tl.arange(0, K)
     x, y = tl.load(a + m * K + k[None, :]), tl.load(b + k[:, None] * N + n)
