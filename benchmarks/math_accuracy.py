@@ -22,6 +22,7 @@ from kernelpack.backends.cpu.device.open import open_object
 from kernelpack.backends.cpu.facts.features import runnable
 from kernelpack.compiler.stages import compile_ttir, optimise_ttir
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
+from kernelpack.language.extra import libdevice
 from kernelpack.options import Options
 from kernelpack.runtime.loaded import LoadedKernel
 from kernelpack.target import Target
@@ -81,6 +82,17 @@ FUNCTIONS: dict[str, tuple[Any, Callable[[Tensor], Tensor]]] = {
     "cos": (tl.cos, torch.cos),
     "tanh": (tl.math.tanh, torch.tanh),
     "erf": (tl.erf, torch.erf),
+    "tan": (libdevice.tan, torch.tan),
+    "asin": (libdevice.asin, torch.asin),
+    "acos": (libdevice.acos, torch.acos),
+    "atan": (libdevice.atan, torch.atan),
+    "expm1": (libdevice.expm1, torch.expm1),
+    "log10": (libdevice.log10, torch.log10),
+    "sinh": (libdevice.sinh, torch.sinh),
+    "cosh": (libdevice.cosh, torch.cosh),
+    "asinh": (libdevice.asinh, torch.asinh),
+    "acosh": (libdevice.acosh, torch.acosh),
+    "atanh": (libdevice.atanh, torch.atanh),
     "sqrt": (tl.sqrt, torch.sqrt),
     "sqrt_rn": (tl.sqrt_rn, torch.sqrt),
     "rsqrt": (tl.rsqrt, torch.rsqrt),

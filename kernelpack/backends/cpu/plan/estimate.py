@@ -28,7 +28,7 @@ _UNKNOWN_ELEMENTS = 1024  # what a loop over blocks of unknown number is taken t
 def program_nanoseconds(program: TileProgram, level: Level) -> int:
     """Returns an estimate in nanoseconds; loops of unknown length count a few iterations, or a thousand elements."""
     lanes = level.lanes(32)
-    functions = {step.statement: _functions(step, program, lanes) for step in steps_of(program)}
+    functions: dict[Statement, float] = {step.statement: _functions(step, program, lanes) for step in steps_of(program)}
     return max(1, math.ceil(_statements(program.statements, level, functions)))
 
 
@@ -59,7 +59,7 @@ def _statement(statement: Statement, level: Level, functions: Mapping[Statement,
         case For():
             return _trips(statement) * _statements(statement.body, level, functions)
         case While():
-            return _UNKNOWN_TRIPS * (_statements(statement.before, level, functions) + _statements(statement.body, level, functions))
+            return _UNKNOWN_TRIPS * _statements([*statement.before, *statement.body], level, functions)
         case If():
             return max(_statements(statement.then, level, functions), _statements(statement.otherwise, level, functions))
         case _:

@@ -245,7 +245,7 @@ def test_what_would_become_minus_zero_becomes_zero_where_that_is_nan(kind: Float
 def test_functions_of_float32_are_inline_and_others_call_the_c_library() -> None:
     assert "call float @llvm.fma" in lower("math.exp %a : f32", "f32")
     assert lower("math.exp %a : f64", "f64").strip() == "%v1 = call double @exp(double %a)"
-    assert lower("math.sin %a : f32", "f32").strip() == "%v1 = call float @sinf(float %a)"
+    assert "call double @llvm.fma" in lower("math.sin %a : f32", "f32")
     text = lower("math.cos %a : f64", "f64", width=2)
     assert count(text, "%A = call double @cos(double %B)") == 2
     in_order(

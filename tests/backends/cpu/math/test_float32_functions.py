@@ -123,7 +123,9 @@ def test_angles_of_every_size(name: str) -> None:
 
 
 def test_angles_in_half_turns() -> None:
-    x = np.array([0.0, 0.5, 1.0, 1.5, -0.5, 1e6, 2.0**24 + 2, 3e38, 0.25, 1 / 3, 100.125, -7.375, 1e-30, -1e-45, INF, NAN], np.float32)
+    x = np.array(
+        [0.0, 0.5, 1.0, 1.5, -0.5, 1e6, 2.0**24 + 2, 3e38, 0.25, 1 / 3, 100.125, -7.375, 1e-30, -1e-45, INF, NAN], np.float32
+    )
     with np.errstate(invalid="ignore"):
         turns = np.fmod(x.astype(np.float64), 2.0)
         for name, function in (("sinpi", np.sin), ("cospi", np.cos)):
@@ -145,7 +147,9 @@ def test_scalars_and_vectors_give_the_same(name: str) -> None:
 
 def test_powers_of_edges_are_those_of_c() -> None:
     for base, exponent in product([1.0, -1.0], [INF, -INF]):
-        np.testing.assert_array_equal(results("pow", *(np.full(8, value, np.float32) for value in (base, exponent))), np.ones(8))
+        np.testing.assert_array_equal(
+            results("pow", *(np.full(8, value, np.float32) for value in (base, exponent))), np.ones(8)
+        )
     nan = np.full(8, NAN, np.float32)
     np.testing.assert_array_equal(results("pow", nan, np.zeros(8, np.float32)), np.ones(8))
     np.testing.assert_array_equal(results("pow", np.ones(8, np.float32), nan), np.ones(8))
