@@ -13,6 +13,8 @@ ROW_RANGES = {"dtypes": ("float32", "float16", "bfloat16"), "columns": (0, 2**31
 
 ELEMENTS_PER_PROGRAM = 16384
 """On a CPU a program takes as many rows as hold about this many elements: a few microseconds of work."""
+SHARED_FROM, LEAST_ELEMENTS, ENOUGH_PROGRAMS = 32768, 4096, 32
+"""Fewer where so many elements are to be shared among threads: down to the second number, while there are not that many programs."""
 LEAST_COLUMNS = 64
 """As many elements a row counts at least: shorter ones take as long."""
 
@@ -67,8 +69,12 @@ def rows_of(x, sizes):
     """Returns the Rows of x, in a host function, whose dimensions before the last collapse to `sizes`. On a GPU a program takes one:
     programs run side by side."""
     outer, middle, inner = sizes
-    per_program = 1 if x.is_cuda else max(1, ELEMENTS_PER_PROGRAM // max(x.shape[-1], LEAST_COLUMNS))
-    return Rows(middle, inner, outer * middle * inner, x.shape[-1], per_program)
+    count, columns = outer * middle * inner, max(x.shape[-1], LEAST_COLUMNS)
+    elements = ELEMENTS_PER_PROGRAM
+    if count * columns >= SHARED_FROM:
+        elements = min(max(count * columns // ENOUGH_PROGRAMS, LEAST_ELEMENTS), ELEMENTS_PER_PROGRAM)
+    per_program = 1 if x.is_cuda else max(1, elements // columns)
+    return Rows(middle, inner, count, x.shape[-1], per_program)
 
 
 def grid_of(rows):

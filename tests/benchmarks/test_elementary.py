@@ -8,7 +8,9 @@ from benchmarks import elementary
 from benchmarks.measure import OURS, Case, Stopwatch
 
 
-@pytest.mark.parametrize("case", [case for case in elementary.cases("cpu", False) if case.threads == 1], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [case for case in elementary.cases("cpu", False) if case.threads == 1], ids=lambda case: case.name
+)
 def test_kernels_compute_what_torch_does(case: Case) -> None:
     Stopwatch(elementary, case).check([OURS, *case.peers])
 

@@ -13,11 +13,13 @@ from kernelpack.backends.cpu.plan.sinks import Prefetch, Root
 from kernelpack.backends.cpu.plan.tile_program import Dot, For, If, Nest, Statement, TileProgram, While
 from kernelpack.ir import views
 from kernelpack.ir.core import Value
-from kernelpack.ir.dialect import attribute, operand
+from kernelpack.ir.dialect import Trait, attribute, definition, operand
 from kernelpack.ir.types import is_float, shape_of
 
 _VECTOR_NS = 2.0  # one vector of a nest: a load, a dozen operations, a store
-_COST_NS = 0.2  # an instruction of an operation that takes more than a few
+_OPERATIONS = 12
+_OPERATION_NS = 0.1  # one more
+_COST_NS = 0.2  # an instruction of a function
 _BYTE_NS = 0.1  # a byte from DRAM, read by one core
 _FMA_NS = 0.15  # one vector multiply-add
 _TILE_NS = 0.03  # the same arithmetic in tiles of AMX
@@ -28,40 +30,46 @@ _UNKNOWN_ELEMENTS = 1024  # what a loop over blocks of unknown number is taken t
 def program_nanoseconds(program: TileProgram, level: Level) -> int:
     """Returns an estimate in nanoseconds; loops of unknown length count a few iterations, or a thousand elements."""
     lanes = level.lanes(32)
-    functions: dict[Statement, float] = {step.statement: _functions(step, program, lanes) for step in steps_of(program)}
-    return max(1, math.ceil(_statements(program.statements, level, functions)))
+    computing: dict[Statement, float] = {step.statement: _computing(step, program, lanes) for step in steps_of(program)}
+    return max(1, math.ceil(_statements(program.statements, level, computing)))
 
 
-def _functions(step: Step, program: TileProgram, lanes: int) -> float:
-    """Returns how long the functions of floats that a step evaluates take."""
-    total = 0.0
+def _computing(step: Step, program: TileProgram, lanes: int) -> float:
+    """Returns how long the operations on floats that a step evaluates take, but for the first dozen."""
+    functions, operations, most = 0.0, 0, 0
     for value in evaluations(step, program.plain):
         op = value.defining_op
         read = value in program.plain and value not in step.materialized()
-        if op is not None and op.name != "tt.load" and is_float(value.type) and not read:
-            total += math.ceil(math.prod(shape_of(value.type)) / lanes) * (cost_of(op) or 0) * _COST_NS
-    return total
+        if op is None or op.name == "tt.load" or read or not is_float(value.type):
+            continue
+        vectors, cost = math.ceil(math.prod(shape_of(value.type)) / lanes), cost_of(op)
+        if cost is not None:
+            functions += vectors * cost * _COST_NS
+        elif Trait.ELEMENTWISE in definition(op.name).traits:
+            operations += vectors
+            most = max(most, vectors)
+    return functions + max(0, operations - _OPERATIONS * most) * _OPERATION_NS
 
 
-def _statements(statements: list[Statement], level: Level, functions: Mapping[Statement, float]) -> float:
-    return sum((_statement(statement, level, functions) for statement in statements), 0.0)
+def _statements(statements: list[Statement], level: Level, computing: Mapping[Statement, float]) -> float:
+    return sum((_statement(statement, level, computing) for statement in statements), 0.0)
 
 
-def _statement(statement: Statement, level: Level, functions: Mapping[Statement, float]) -> float:
+def _statement(statement: Statement, level: Level, computing: Mapping[Statement, float]) -> float:
     lanes = level.lanes(32)
     match statement:
         case Nest():
-            return sum((_root(root, math.prod(statement.shape), lanes) for root in statement.roots), functions[statement])
+            return sum((_root(root, math.prod(statement.shape), lanes) for root in statement.roots), computing[statement])
         case Dot():
             depth = shape_of(operand(statement.op, "a").type)[-1]
             multiply = _TILE_NS if statement.in_tiles(level) else _FMA_NS
-            return math.prod(statement.out.shape) * depth / lanes * multiply + functions[statement]
+            return math.prod(statement.out.shape) * depth / lanes * multiply + computing[statement]
         case For():
-            return _trips(statement) * _statements(statement.body, level, functions)
+            return _trips(statement) * _statements(statement.body, level, computing)
         case While():
-            return _UNKNOWN_TRIPS * _statements([*statement.before, *statement.body], level, functions)
+            return _UNKNOWN_TRIPS * _statements([*statement.before, *statement.body], level, computing)
         case If():
-            return max(_statements(statement.then, level, functions), _statements(statement.otherwise, level, functions))
+            return max(_statements(statement.then, level, computing), _statements(statement.otherwise, level, computing))
         case _:
             return 0.5
 

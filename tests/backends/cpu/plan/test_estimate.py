@@ -90,6 +90,22 @@ def test_functions_cost_what_they_take_for_each_element_that_they_are_of() -> No
 
 
 @kp.jit
+def polynomial(x, out, S: tl.constexpr, DEGREE: tl.constexpr):
+    i = tl.arange(0, S)
+    value = tl.load(x + i)
+    total = value
+    for _ in tl.static_range(DEGREE):
+        total = tl.fma(total, value, 1.0)
+    tl.store(out + i, total)
+
+
+def test_a_dozen_operations_are_in_the_price_of_a_vector() -> None:
+    vectors = 1024 / 8
+    assert estimate(polynomial, S=1024, DEGREE=12) == pytest.approx(vectors * 2, rel=0.02)
+    assert estimate(polynomial, S=1024, DEGREE=52) == pytest.approx(vectors * (2 + 40 * 0.1), rel=0.02)
+
+
+@kp.jit
 def twice(x, out, S: tl.constexpr):
     i = tl.arange(0, S)
     grown = tl.exp(tl.load(x + i))
