@@ -11,6 +11,7 @@ from torch import Tensor
 
 import kernelpack as kp
 import kernelpack.language as tl
+from benchmarks.math_accuracy import FUNCTIONS
 from benchmarks.measure import OURS, Case, Prepared
 from benchmarks.report import main
 from kernelpack.language.extra import libdevice
@@ -31,37 +32,26 @@ def _above_one(x: Tensor) -> Tensor:
     return 1 + x.abs()
 
 
-FUNCTIONS: dict[str, tuple[Any, Callable[..., Tensor], Callable[[Tensor], Tensor]]] = {
-    "exp": (tl.exp, torch.exp, torch.abs),
-    "log": (tl.log, torch.log, torch.abs),
-    "tanh": (libdevice.tanh, torch.tanh, torch.clone),
-    "erf": (tl.erf, torch.erf, torch.clone),
-    "sin": (tl.sin, torch.sin, torch.clone),
-    "cos": (tl.cos, torch.cos, torch.clone),
-    "tan": (libdevice.tan, torch.tan, torch.clone),
-    "asin": (libdevice.asin, torch.asin, torch.tanh),
-    "acos": (libdevice.acos, torch.acos, torch.tanh),
-    "atan": (libdevice.atan, torch.atan, torch.clone),
-    "atan2": (libdevice.atan2, torch.atan2, torch.clone),
-    "pow": (libdevice.pow, torch.pow, torch.abs),
-    "expm1": (libdevice.expm1, torch.expm1, torch.clone),
-    "log1p": (libdevice.log1p, torch.log1p, torch.abs),
-    "log10": (libdevice.log10, torch.log10, torch.abs),
-    "sinh": (libdevice.sinh, torch.sinh, torch.clone),
-    "cosh": (libdevice.cosh, torch.cosh, torch.clone),
-    "asinh": (libdevice.asinh, torch.asinh, torch.clone),
-    "acosh": (libdevice.acosh, torch.acosh, _above_one),
-    "atanh": (libdevice.atanh, torch.atanh, torch.tanh),
-    "hypot": (libdevice.hypot, torch.hypot, torch.clone),
+ARGUMENTS: dict[str, Callable[[Tensor], Tensor]] = {
+    **dict.fromkeys(("exp", "log", "pow", "log1p", "log10"), torch.abs),
+    **dict.fromkeys(
+        ("tanh", "erf", "sin", "cos", "tan", "atan", "atan2", "expm1", "sinh", "cosh", "asinh", "hypot"), torch.clone
+    ),
+    **dict.fromkeys(("asin", "acos", "atanh"), torch.tanh),
+    "acosh": _above_one,
 }
-"""By name: the function of the language, that of torch, and what makes arguments of normally distributed numbers."""
-_OF_TWO = ("atan2", "pow", "hypot")
+"""By the name of a function: what makes its first argument of normally distributed numbers."""
+_OF_TWO: dict[str, tuple[Any, Callable[..., Tensor]]] = {
+    "atan2": (libdevice.atan2, torch.atan2),
+    "pow": (libdevice.pow, torch.pow),
+    "hypot": (libdevice.hypot, torch.hypot),
+}
 
 
 def cases(device: str, quick: bool) -> Sequence[Case]:
     if device != "cpu":
         raise SystemExit("benchmarks.elementary is for CPUs; to fix: --device cpu")
-    names, threads = (["sin", "pow"], (1,)) if quick else (list(FUNCTIONS), (1, 2))
+    names, threads = (["sin", "pow"], (1,)) if quick else (list(ARGUMENTS), (1, 2))
     return [
         Case(f"{name} {count}t", "G numbers/s", COUNT / 1e9, "cpu", ("torch",), "", count, {"name": name})
         for count, name in product(threads, names)
@@ -70,9 +60,9 @@ def cases(device: str, quick: bool) -> Sequence[Case]:
 
 def prepare(case: Case) -> Prepared:
     name = case.arguments["name"]
-    ours, theirs, argument = FUNCTIONS[name]
     two = name in _OF_TWO
-    x, y = argument(torch.randn(COUNT)), torch.randn(COUNT)
+    ours, theirs = _OF_TWO[name] if two else FUNCTIONS[name]
+    x, y = ARGUMENTS[name](torch.randn(COUNT)), torch.randn(COUNT)
     out = torch.empty(COUNT)
 
     def run(x: Tensor, y: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ def test_kernels_compute_what_torch_does(case: Case) -> None:
 
 def test_every_function_is_measured_with_one_thread_and_with_two() -> None:
     names = [case.name for case in elementary.cases("cpu", False)]
-    assert sorted(names) == sorted(f"{name} {threads}t" for name in elementary.FUNCTIONS for threads in (1, 2))
+    assert sorted(names) == sorted(f"{name} {threads}t" for name in elementary.ARGUMENTS for threads in (1, 2))
 
 
 def test_gpus_are_refused_by_name() -> None:

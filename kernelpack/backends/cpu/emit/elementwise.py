@@ -239,37 +239,23 @@ def _to_int(signed: bool) -> Row:
     return emit
 
 
-def _math(name: str) -> Row:
-    short = name.split(".")[1]
+def _function(name: str, formula: Callable[[Emitter, Val], Val]) -> Row:
+    """Computes float32 by a formula, float64 by the C library."""
 
     def emit(lo: Lowering, args: Sequence[Val], source: Type, result: Type, width: int, op: Operation | None) -> Val:
-        if source == F32:
-            return FUNCTIONS[name](VectorMath(lo.em, args[0].type), args[0])
-        return _libm(lo.em, short, args[0])
+        return formula(lo.em, *args) if source == F32 else library_functions.by_element(lo, name, args)
 
     return emit
 
 
-def _libm(em: Emitter, name: str, value: Val) -> Val:
-    """Calls libm for every element."""
-    element = element_type(value.type)
-    function = name + ("f" if element == "float" else "")
-    if vector_width(value.type) == 1:
-        return em.call(element, function, [value])
-    result = Val(value.type, "poison")
-    for lane in range(vector_width(value.type)):
-        one = em.call(element, function, [em.extract(value, lane)])
-        result = em.op(value.type, f"insertelement {result}, {one}, i64 {lane}")
-    return result
+def _by_polynomial(name: str) -> Row:
+    function = FUNCTIONS[name]
+    return _function(name.removeprefix("math."), lambda em, x: function(VectorMath(em, x.type), x))
 
 
 def _in_float64(name: str) -> Row:
-    def emit(lo: Lowering, args: Sequence[Val], source: Type, result: Type, width: int, op: Operation | None) -> Val:
-        if source == F32:
-            return float32_functions.FUNCTIONS[name](Number(lo.em, args[0])).val
-        return _libm(lo.em, name, args[0])
-
-    return emit
+    function = float32_functions.FUNCTIONS[name]
+    return _function(name, lambda em, x: function(Number(em, x)).val)
 
 
 def _remainder(lo: Lowering, args: Sequence[Val], source: Type, result: Type, width: int, op: Operation | None) -> Val:
@@ -339,7 +325,7 @@ _TABLE: dict[str, Row] = {
     "tt.clampf": _clamp,
     "tt.mulhiui": _high_product,
     "tt.precise_sqrt": _intrinsic("sqrt"),
-    **{name: _math(name) for name in FUNCTIONS},
+    **{name: _by_polynomial(name) for name in FUNCTIONS},
     **{f"math.{name}": _in_float64(name) for name in ("sin", "cos")},
     **{f"math.{name}": _intrinsic(name) for name in ("sqrt", "floor", "ceil", "fma")},
     "math.absf": _intrinsic("fabs"),

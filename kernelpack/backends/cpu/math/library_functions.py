@@ -86,14 +86,15 @@ def _row(variant: Variant) -> Row:
     formula = _formula(variant)
     if formula is not None:
         return lambda lo, v, args: formula(*(Number(lo.em, value) for value in args)).val
-    if name in _SPECIAL or name in _CALLING:
-        return _SPECIAL.get(name) or _CALLING[name]
+    special = _SPECIAL.get(name) or _CALLING.get(name)
+    if special is not None:
+        return special
     if name in _ROWS:
         return lambda lo, v, args: _operation(lo, _ROWS[name], args, TYPES[v.result])
     if name in _INTRINSICS:
         return lambda lo, v, args: _intrinsic(lo, _INTRINSICS[name], *args)
     if name in _C_LIBRARY:
-        return lambda lo, v, args: _c(lo, _C_LIBRARY[name], args)
+        return lambda lo, v, args: by_element(lo, _C_LIBRARY[name], args)
     operation, _, mode = name.rpartition("_")
     return lambda lo, v, args: directed(lo.em, operation, mode, args)
 
@@ -106,7 +107,7 @@ def _intrinsic(lo: Elementwise, name: str, *args: Val) -> Val:
     return lo.em.call(args[0].type, f"llvm.{name}.{suffix(args[0].type)}", args)
 
 
-def _c(lo: Elementwise, name: str, args: Sequence[Val], result: str | None = None) -> Val:
+def by_element(lo: Elementwise, name: str, args: Sequence[Val], result: str | None = None) -> Val:
     """Calls the C library for every element; float32 has functions of its own, whose names end in f."""
     em, width = lo.em, vector_width(args[0].type)
     floats = next(element_type(value.type) for value in args if element_type(value.type) in ("float", "double"))
@@ -282,11 +283,11 @@ def _halves(lo: Elementwise, variant: Variant, args: Sequence[Val]) -> Val:
 
 
 def _integer_argument(lo: Elementwise, variant: Variant, args: Sequence[Val]) -> Val:
-    return _c(lo, variant.name, args)
+    return by_element(lo, variant.name, args)
 
 
 def _exponent(lo: Elementwise, variant: Variant, args: Sequence[Val]) -> Val:
-    return _c(lo, "ilogb", args, "i32")
+    return by_element(lo, "ilogb", args, "i32")
 
 
 def _reciprocal(lo: Elementwise, value: Val) -> Val:
@@ -295,9 +296,9 @@ def _reciprocal(lo: Elementwise, value: Val) -> Val:
 
 def _norm(count: int, inverse: bool) -> Row:
     def row(lo: Elementwise, variant: Variant, args: Sequence[Val]) -> Val:
-        total = _c(lo, "hypot", args[:2])
+        total = by_element(lo, "hypot", args[:2])
         for value in args[2:count]:
-            total = _c(lo, "hypot", [total, value])
+            total = by_element(lo, "hypot", [total, value])
         return _reciprocal(lo, total) if inverse else total
 
     return row
@@ -315,7 +316,7 @@ def _of_pi(name: str) -> Row:
     def row(lo: Elementwise, variant: Variant, args: Sequence[Val]) -> Val:
         em, (x,) = lo.em, args
         whole = em.binary("fmul", _intrinsic(lo, "rint", em.binary("fmul", x, _number(x, 0.5))), _number(x, 2.0))
-        return _c(lo, name, [em.binary("fmul", em.binary("fsub", x, whole), _number(x, math.pi))])
+        return by_element(lo, name, [em.binary("fmul", em.binary("fsub", x, whole), _number(x, math.pi))])
 
     return row
 
@@ -324,7 +325,7 @@ def _normal(lo: Elementwise, variant: Variant, args: Sequence[Val]) -> Val:
     """The distribution function of the standard normal distribution, in float64."""
     em, (x,) = lo.em, args
     wide = em.cast("fpext", x, _kind(x, "double"))
-    tail = _c(lo, "erfc", [em.binary("fmul", wide, _number(wide, -math.sqrt(0.5)))])
+    tail = by_element(lo, "erfc", [em.binary("fmul", wide, _number(wide, -math.sqrt(0.5)))])
     return em.cast("fptrunc", em.binary("fmul", tail, _number(tail, 0.5)), x.type)
 
 
@@ -333,7 +334,7 @@ def _in_double(function: Callable[[special_functions.Library, Number], Number]) 
 
     def row(lo: Elementwise, variant: Variant, args: Sequence[Val]) -> Val:
         x = Number(lo.em, args[0])
-        result = function(lambda name, value: Number(lo.em, _c(lo, name, [value.val])), x.converted("double"))
+        result = function(lambda name, value: Number(lo.em, by_element(lo, name, [value.val])), x.converted("double"))
         return result.converted(element_type(args[0].type)).val
 
     return row
@@ -369,7 +370,7 @@ _SPECIAL: dict[str, Row] = {
 _CALLING: dict[str, Row] = {
     "ilogb": _exponent,
     **dict.fromkeys(("jn", "yn", "ldexp", "scalbn"), _integer_argument),
-    "rcbrt": lambda lo, v, args: _reciprocal(lo, _c(lo, "cbrt", args)),
+    "rcbrt": lambda lo, v, args: _reciprocal(lo, by_element(lo, "cbrt", args)),
     "rhypot": _norm(2, True),
     "norm3d": _norm(3, False),
     "rnorm3d": _norm(3, True),

@@ -6,6 +6,7 @@ from kernelpack.backends.cpu.math.library_functions import calls_library, is_for
 from kernelpack.ir.core import Operation
 from kernelpack.ir.types import F64, element_of
 
+LOAD = 3
 _FUNCTIONS = {
     **dict.fromkeys(("math.exp", "math.exp2"), 12),
     **dict.fromkeys(("math.log", "math.log2", "math.tanh"), 20),
@@ -16,7 +17,7 @@ _COST = {
     **_FUNCTIONS,
     **dict.fromkeys(("arith.divf", "tt.precise_divf", "math.sqrt", "math.rsqrt", "tt.precise_sqrt", "arith.remf"), 6),
     **dict.fromkeys(("arith.divsi", "arith.divui", "arith.remsi", "arith.remui"), 20),
-    "tt.load": 3,
+    "tt.load": LOAD,
     "tt.gather": 3,
 }
 _FORMULA = 80  # of float32_functions

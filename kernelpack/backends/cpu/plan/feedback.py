@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from kernelpack.backends.cpu.facts.affine import Stride, strides
 from kernelpack.backends.cpu.facts.in_place import overwrites
 from kernelpack.backends.cpu.plan.buffers import BUFFERED, Buffer, moves_unit_axes
-from kernelpack.backends.cpu.plan.costs import cost_of
+from kernelpack.backends.cpu.plan.costs import LOAD, cost_of
 from kernelpack.backends.cpu.plan.evaluations import Evaluation, Step, Writers, evaluations, steps_of
 from kernelpack.backends.cpu.plan.plan_tiles import Planner
 from kernelpack.backends.cpu.plan.sinks import WRITES
@@ -20,7 +20,6 @@ from kernelpack.ir.core import Block, BlockArgument, Operation, Value
 from kernelpack.ir.dialect import Effect, Trait, definition, effects_of, operand
 from kernelpack.ir.types import I1, TensorType, element_of, is_float, is_pointer, shape_of
 
-_LOAD = 3  # the least cost that a loop does not pay every time
 _SHARE = 9  # a tile that costs this much is kept in a buffer rather than computed by two nests
 
 
@@ -49,7 +48,7 @@ class Review:
                 outside = op is not None and inner - set(_block_path(op.parent))
                 if op is not None and outside and self.is_virtual(value) and not is_pointer(value.type):
                     covered = all(_defined_in(parent, op.parent) for parent in evaluation.parents)
-                    if not covered and self.cost(value, listed_only=True) >= _LOAD:
+                    if not covered and self.cost(value, listed_only=True) >= LOAD:
                         learned |= self.keep(_without_copies(value))
                 learned |= self.keep_across(value, evaluation)
         return learned
