@@ -11,6 +11,7 @@ from kernelpack.backends.gpu.passes.remove_conversions import remove_conversions
 from kernelpack.backends.gpu.passes.split_reductions import split_reductions
 from kernelpack.backends.gpu.passes.stage_shared import stage_shared
 from kernelpack.ir.core import Operation
+from kernelpack.passes.carry_scalars import carry_scalars
 from kernelpack.passes.pipeline import Nest, Pass, Pipeline
 
 
@@ -21,7 +22,8 @@ def _place_shared(module: Operation, context: AmdContext) -> None:
 TTGIR = Pipeline(
     "ttgir",
     (
-        Pass("narrow_offsets", narrow_kernel),
+        Pass("carry_scalars", lambda m, c: carry_scalars(m, only_offsets=True)),
+        Pass("narrow_offsets", narrow_kernel, after=("carry_scalars",)),
         Nest(
             (
                 Pass(

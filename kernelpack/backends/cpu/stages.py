@@ -13,7 +13,6 @@ from kernelpack.backends.cpu.math.library_functions import refusal
 from kernelpack.backends.cpu.plan.estimate import program_nanoseconds
 from kernelpack.backends.cpu.plan.tile_program import Dot, TileProgram, walk
 from kernelpack.backends.cpu.plan.ttir_to_tiles import ttir_to_tiles
-from kernelpack.backends.cpu.ttir.carry_scalars import carry_scalars
 from kernelpack.backends.cpu.ttir.check_accesses import check_accesses
 from kernelpack.backends.cpu.ttir.dot_bytes import dot_bytes
 from kernelpack.backends.cpu.ttir.expand_ops import expand_ops
@@ -25,6 +24,7 @@ from kernelpack.context import Context
 from kernelpack.ir.core import Operation
 from kernelpack.llvm import codegen
 from kernelpack.passes import TTIR
+from kernelpack.passes.carry_scalars import carry_scalars
 from kernelpack.passes.pipeline import Pass, Pipeline
 from kernelpack.target import Target
 

@@ -27,6 +27,7 @@ from kernelpack.backends.gpu.passes.split_reductions import split_reductions
 from kernelpack.backends.gpu.passes.stage_shared import stage_shared
 from kernelpack.backends.gpu.passes.unroll_short_loops import unroll_short_loops
 from kernelpack.ir.core import Operation, entry_function
+from kernelpack.passes.carry_scalars import carry_scalars
 from kernelpack.passes.pipeline import Nest, Pass, Pipeline
 
 SCHEDULE = "schedule"
@@ -105,7 +106,8 @@ TTGIR = Pipeline(
             lambda m, c: unroll_short_loops(m, c.options.num_warps * LANES),
             after=("hoist_descriptors",),
         ),
-        Pass("narrow_offsets", narrow_kernel, after=("hoist_descriptors", "unroll_short_loops")),
+        Pass("carry_scalars", lambda m, c: carry_scalars(m, only_offsets=True), after=("unroll_short_loops",)),
+        Pass("narrow_offsets", narrow_kernel, after=("hoist_descriptors", "unroll_short_loops", "carry_scalars")),
         Nest(
             (
                 Pass("decompose_dots", lambda f, c: decompose_dots(f)),

@@ -59,6 +59,6 @@ def test_a_reduction_is_split_where_its_warps_meet() -> None:
 
 def test_passes_that_stand_before_what_they_need_are_no_pipeline() -> None:
     by_name = {part.name: part for part in TTGIR.parts if isinstance(part, Pass)}
-    assert list(by_name) == ["narrow_offsets", "place_shared"]
+    assert list(by_name) == ["carry_scalars", "narrow_offsets", "place_shared"]
     with pytest.raises(ValueError, match="place_shared needs stage_shared before it"):
         Pipeline("ttgir", (by_name["place_shared"], *TTGIR.parts))

@@ -1,9 +1,10 @@
-"""Facts about loops: what stays the same in all iterations, and along which axis the tile of a load moves from one to the next."""
+"""A fact about loops: along which axis the tile of a load moves from one iteration to the next."""
 
 from __future__ import annotations
 
+from kernelpack.analysis.invariance import is_invariant
 from kernelpack.backends.cpu.facts.affine import span_of
-from kernelpack.ir.core import BlockArgument, Operation, Value
+from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import attribute, operand
 from kernelpack.ir.types import shape_of
 from kernelpack.ir.views import LOOPS
@@ -36,25 +37,3 @@ def moves_along(load: Operation, axis: int) -> bool:
         if op.name == "tt.broadcast" or all(shape_of(one.type) in ((), shape) for one in op.operands):
             waiting += [(one, axis) for one in op.operands]
     return False
-
-
-def is_outside(value: Value, loop: Operation) -> bool:
-    """Whether a value is neither computed in a loop nor an argument of it, or of a loop in it."""
-    op = value.defining_op
-    if op is None and isinstance(value, BlockArgument) and value.owner.parent is not None:
-        op = value.owner.parent.parent
-        if op is loop:
-            return False
-    return op is None or loop not in op.ancestors()
-
-
-def is_invariant(value: Value, loop: Operation) -> bool:
-    """Whether a value is the same in every iteration of a loop."""
-    if is_outside(value, loop):
-        return True
-    op = value.defining_op
-    return (
-        op is not None
-        and op.name in ("tt.splat", "tt.broadcast", "arith.constant")
-        and all(is_invariant(v, loop) for v in op.operands)
-    )

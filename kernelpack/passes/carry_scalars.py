@@ -1,37 +1,44 @@
-"""Turns loop-carried index and pointer tiles that advance evenly into the initial tile plus a carried scalar.
+"""carry_scalars: a loop that adds the same to a carried tile of integers or pointers in each iteration carries a scalar: the sum.
 
-`ptrs += BLOCK * stride` would otherwise keep a whole tile of addresses in memory and hide that they are contiguous.
+`offsets += BLOCK` would otherwise keep a whole tile in memory or registers, and hide that its elements are contiguous.
 """
 
 from __future__ import annotations
 
-from kernelpack.backends.cpu.facts.moving import is_invariant
+from kernelpack.analysis.invariance import is_invariant
 from kernelpack.ir.core import Builder, Operation, Value
 from kernelpack.ir.types import I64, TensorType, Type, bit_width, element_of, is_int, is_pointer, with_element
 from kernelpack.ir.views import Carried, For
 
 
-def carry_scalars(module: Operation) -> Operation:
-    """Rewrites a module in place and returns it."""
+def carry_scalars(module: Operation, only_offsets: bool = False) -> Operation:
+    """Rewrites a module in place and returns it.
+
+    With `only_offsets`, tiles of pointers stay, and so do tiles to whose elements different numbers are added: for GPUs, which keep
+    pointers in registers and would have to multiply.
+    """
     for op in list(module.walk()):
         if op.name == "scf.for":
             for carried in reversed(For.of(op).carried):
-                _carry_scalar(op, carried)
+                _carry_scalar(op, carried, only_offsets)
     return module
 
 
-def _carry_scalar(loop: Operation, carried: Carried) -> None:
+def _carry_scalar(loop: Operation, carried: Carried, only_offsets: bool) -> None:
     argument = carried.argument
-    if not isinstance(argument.type, TensorType) or not (is_int(argument.type) or is_pointer(argument.type)):
+    pointers = is_pointer(argument.type)
+    if not isinstance(argument.type, TensorType) or not (is_int(argument.type) or (pointers and not only_offsets)):
         return
     step = _step(argument, carried.yielded)
-    if step is None or not is_invariant(step, loop):
+    if step is None:
         return
-    add = "tt.addptr" if is_pointer(argument.type) else "arith.addi"
-    kind = with_element(argument.type, I64) if is_pointer(argument.type) else argument.type
+    add = "tt.addptr" if pointers else "arith.addi"
+    kind = with_element(argument.type, I64) if pointers else argument.type
     initial = carried.initial
     builder = Builder.before(loop)
     scalar = _splat_source(step, builder)
+    if scalar is None and (only_offsets or not is_invariant(step, loop)):
+        return
 
     def advanced(builder: Builder, count: Value) -> Value:
         """The initial tile moved by `count` steps: count is a number of elements if the step is uniform."""
@@ -41,12 +48,13 @@ def _carry_scalar(loop: Operation, carried: Carried) -> None:
             amount = builder.value("arith.muli", [amount, _widen(builder, step, element)])
         return builder.value(add, [initial, amount])
 
-    if scalar is not None:
-        counter_type = element_of(kind)
-        unit = _widen(builder, scalar, counter_type)
-    else:
+    if scalar is None:
         counter_type = min(For.of(loop).lower.type, element_of(kind), key=bit_width)  # sums wrap around as narrow counts do
         unit = builder.constant(1, counter_type)
+    else:
+        counter_type = element_of(kind)
+        varies = not is_invariant(scalar, loop)
+        unit = _widen(Builder.before(loop.body.terminator) if varies else builder, scalar, counter_type)
     zero = builder.constant(0, counter_type)
     carried.begin_with(zero)
     inside = Builder(loop.body, 0, loop.location)

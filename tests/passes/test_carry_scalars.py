@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
-from kernelpack.backends.cpu.ttir.carry_scalars import carry_scalars
+from kernelpack.passes.carry_scalars import carry_scalars
 from tests.passes.before_after import check, stays
 
 ARGUMENTS = "%p: tensor<32x!tt.ptr<f32>>, %x: tensor<32xi32>, %t: tensor<32xi32>, %k: i32, %n: i32, %zero: i32, %one: i32, %f: tensor<32xf32>"
@@ -93,12 +95,85 @@ def test_a_tile_of_steps_is_multiplied_by_a_carried_count() -> None:
     )
 
 
+def test_a_scalar_that_differs_from_iteration_to_iteration_is_summed() -> None:
+    check(
+        partial(carry_scalars, only_offsets=True),
+        ARGUMENTS,
+        """
+        %r = scf.for %i = %zero to %n step %one iter_args(%q = %x) -> (tensor<32xi32>)  : i32 {
+          %step = arith.muli %i, %k : i32
+          %steps = tt.splat %step : i32 -> tensor<32xi32>
+          %next = arith.addi %q, %steps : tensor<32xi32>
+          scf.yield %next : tensor<32xi32>
+        }
+        """,
+        """
+        %c0_i32 = arith.constant 0 : i32
+        %r = scf.for %i = %zero to %n step %one iter_args(%q = %c0_i32) -> (i32)  : i32 {
+          %0 = tt.splat %q : i32 -> tensor<32xi32>
+          %1 = arith.addi %x, %0 : tensor<32xi32>
+          %step = arith.muli %i, %k : i32
+          %steps = tt.splat %step : i32 -> tensor<32xi32>
+          %next = arith.addi %1, %steps : tensor<32xi32>
+          %2 = arith.addi %q, %step : i32
+          scf.yield %2 : i32
+        }
+        """,
+    )
+
+
+def test_the_sum_of_a_scalar_that_differs_is_widened_where_it_is_computed() -> None:
+    check(
+        carry_scalars,
+        ARGUMENTS,
+        """
+        %r = scf.for %i = %zero to %n step %one iter_args(%q = %p) -> (tensor<32x!tt.ptr<f32>>)  : i32 {
+          %steps = tt.splat %i : i32 -> tensor<32xi32>
+          %next = tt.addptr %q, %steps : tensor<32x!tt.ptr<f32>>, tensor<32xi32>
+          scf.yield %next : tensor<32x!tt.ptr<f32>>
+        }
+        """,
+        """
+        %c0_i64 = arith.constant 0 : i64
+        %r = scf.for %i = %zero to %n step %one iter_args(%q = %c0_i64) -> (i64)  : i32 {
+          %0 = tt.splat %q : i64 -> tensor<32xi64>
+          %1 = tt.addptr %p, %0 : tensor<32x!tt.ptr<f32>>, tensor<32xi64>
+          %steps = tt.splat %i : i32 -> tensor<32xi32>
+          %next = tt.addptr %1, %steps : tensor<32x!tt.ptr<f32>>, tensor<32xi32>
+          %2 = arith.extsi %i : i32 to i64
+          %3 = arith.addi %q, %2 : i64
+          scf.yield %3 : i64
+        }
+        """,
+    )
+
+
+@pytest.mark.parametrize(
+    ("carried", "kind", "next_one"),
+    [
+        ("%p", "tensor<32x!tt.ptr<f32>>", "tt.addptr %q, %steps : tensor<32x!tt.ptr<f32>>, tensor<32xi32>"),
+        ("%x", "tensor<32xi32>", "arith.addi %q, %t : tensor<32xi32>"),
+    ],
+)
+def test_pointers_and_tiles_of_steps_stay_where_only_offsets_are_wanted(carried: str, kind: str, next_one: str) -> None:
+    stays(
+        partial(carry_scalars, only_offsets=True),
+        ARGUMENTS,
+        f"""
+        %steps = tt.splat %k : i32 -> tensor<32xi32>
+        %r = scf.for %i = %zero to %n step %one iter_args(%q = {carried}) -> ({kind})  : i32 {{
+          %next = {next_one}
+          scf.yield %next : {kind}
+        }}
+        """,
+    )
+
+
 @pytest.mark.parametrize(
     ("carried", "kind", "next_one"),
     [
         ("%x", "tensor<32xi32>", "arith.muli %q, %t"),
         ("%x", "tensor<32xi32>", "arith.addi %q, %q"),
-        ("%x", "tensor<32xi32>", "arith.addi %q, %varies"),
         ("%x", "tensor<32xi32>", "arith.subi %q, %t"),
         ("%f", "tensor<32xf32>", "arith.addf %q, %f"),
         ("%k", "i32", "arith.addi %q, %k"),
