@@ -150,14 +150,17 @@ def _divide(op: Operation, infos: Sequence[AxisInfo]) -> AxisInfo:
     constancy = list(elementwise_constancy(infos))
     every = 1
     if divisor is not None and divisor > 0:
-        factor = power_of_two_factor(divisor)
-        if factor == divisor:
-            every = max(1, a.every() // factor)  # exact where there is anything to know, whatever the sign
-        # signed division truncates towards zero, so a group around zero would not be constant; shifts floor
-        if a.nonnegative or op.name != "arith.divsi":
-            for axis in range(rank):
-                if a.contiguity[axis] > 1:
-                    constancy[axis] = max(constancy[axis], math.gcd(a.contiguity[axis], a.divisibility[axis], factor))
+        factors = (power_of_two_factor(divisor),) * rank
+        if factors[0] == divisor:
+            every = max(1, a.every() // divisor)  # exact where there is anything to know, whatever the sign
+    elif divisor is None and op.name.startswith("arith.div"):
+        factors = _gcd(b.divisibility, b.constancy)
+    else:
+        factors = (1,) * rank
+    # signed division truncates towards zero, so a group around zero would not be constant; shifts floor
+    if a.nonnegative or op.name != "arith.divsi":
+        groups = map(math.gcd, a.contiguity, a.divisibility, factors)
+        constancy = [max(pair) for pair in zip(constancy, groups, strict=True)]
     return AxisInfo((1,) * rank, (every,) * rank, tuple(constancy), None, a.nonnegative and b.nonnegative)
 
 

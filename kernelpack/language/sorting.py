@@ -29,8 +29,9 @@ def _log2(n):
 
 
 @constexpr_function
-def _last(shape, extent):
-    return [*shape[:-1], extent]
+def _pairs(shape, k):
+    """Runs of `k` elements, two and two."""
+    return [*shape[:-1], shape[-1] // (2 * k), 2, k]
 
 
 @constexpr_function
@@ -81,14 +82,11 @@ def bitonic_merge(x, dim: core.constexpr = None, descending: core.constexpr = Fa
     return x
 
 
-@member
 @jit
-def sort(x, dim: core.constexpr = None, descending: core.constexpr = False):
-    """Returns the elements in order along the last axis. Where there are NaNs the order is unspecified."""
-    _check_last(x.shape, dim)
-    extent: core.constexpr = x.shape[-1]
+def _sort_runs(x, length: core.constexpr, descending: core.constexpr):
+    """Orders each `length` elements along the last axis, in turn one way and the other."""
     places = _places(x.shape, len(x.shape) - 1)
-    for stage in range(1, _log2(extent) + 1):  # makes sequences of 2^stage elements, that rise and fall in turn
+    for stage in range(1, _log2(length) + 1):  # makes runs of 2^stage elements
         rising = ((places >> stage) & 1) == 0
         up = rising != (1 if descending else 0)
         for step in range(stage):
@@ -97,7 +95,36 @@ def sort(x, dim: core.constexpr = None, descending: core.constexpr = False):
 
 
 @jit
+def _larger(x, y):
+    return core.maximum(x, y)
+
+
+@jit
+def _smaller(x, y):
+    return core.minimum(x, y)
+
+
+@member
+@jit
+def sort(x, dim: core.constexpr = None, descending: core.constexpr = False):
+    """Returns the elements in order along the last axis. Where there are NaNs the order is unspecified."""
+    _check_last(x.shape, dim)
+    return _sort_runs(x, x.shape[-1], descending)
+
+
+@jit
 def topk(x, k: core.constexpr, dim: core.constexpr = None, descending: core.constexpr = True):
-    """Returns the `k` largest elements along the last axis, the largest first (descending=False: the smallest, rising)."""
-    ordered = sort(x, dim, descending)
-    return tile_ops.gather(ordered, _places(_last(x.shape, k), len(x.shape) - 1), len(x.shape) - 1)
+    """Returns the `k` largest elements along the last axis, the largest first (descending=False: the smallest, rising).
+
+    Of a run that rises and one that falls, the larger of each two elements are the largest of both; they rise and fall, or the other way.
+    """
+    _check_last(x.shape, dim)
+    x = _sort_runs(x, k, descending)
+    for _ in core.static_range(_log2(x.shape[-1]) - _log2(k)):
+        x = core.reduce(core.reshape(x, _pairs(x.shape, k)), len(x.shape), _larger if descending else _smaller)
+        x = core.reshape(x, [*x.shape[:-2], x.shape[-2] * k])
+        places = _places(x.shape, len(x.shape) - 1)
+        up = (((places >> _log2(k)) & 1) == 0) != (1 if descending else 0)
+        for step in range(_log2(k)):
+            x = _merge_step(x, places, k >> (step + 1), up)
+    return x

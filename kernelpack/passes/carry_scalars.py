@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from kernelpack.analysis.invariance import is_invariant
+from kernelpack.analysis.loops import is_invariant
 from kernelpack.ir.core import Builder, Operation, Value
 from kernelpack.ir.types import I64, TensorType, Type, bit_width, element_of, is_int, is_pointer, with_element
 from kernelpack.ir.views import Carried, For

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelpack.ir.core import Operation, Region, Value
+from kernelpack.ir.dialect import is_pure
 from kernelpack.ir.rewrite import Pattern, Rewriter
 from kernelpack.ir.types import I1, TensorType
 from kernelpack.ir.views import For, If, While, erase_slots
@@ -52,6 +53,64 @@ def same_in_both_branches(op: Operation, rewriter: Rewriter) -> bool:
             rewriter.replace_uses(result, rewriter.value("arith.select", [op.operand, yes, no]))
             changed = True
     return changed
+
+
+def same_with_other_values(op: Operation, rewriter: Rewriter) -> bool:
+    """Branches that do the same with different values, such as loads from one tensor or another, are done once, with values that are chosen.
+
+    Only scalars are chosen: a tile of pointers, for one, is made again of the scalars that it is made of.
+    """
+    if any(not region.blocks or len(region.block.operations) < 2 for region in op.regions):
+        return False
+    yes, no = (region.block.operations for region in op.regions)
+    if len(yes) != len(no) or not all(map(_is_alike, yes, no)):
+        return False
+    inside = dict(
+        zip((result for one in yes for result in one.results), (result for one in no for result in one.results), strict=True)
+    )
+    choices = [pair for one, other in zip(yes, no, strict=True) for pair in zip(one.operands, other.operands, strict=True)]
+    choices = [(a, b) for a, b in choices if inside.get(a) is not b]
+    if any(a in inside or is_inside_of(b, op) for a, b in choices) or not all(_can_choose(a, b, set()) for a, b in choices):
+        return False
+    made: dict[tuple[Value, Value], Value] = {}
+    for one, other in zip(yes, no, strict=True):
+        for index, pair in enumerate(zip(one.operands, other.operands, strict=True)):
+            if inside.get(pair[0]) is not pair[1]:
+                one.set_operand(index, _chosen(op.operand, *pair, rewriter, made))
+    rewriter.replace(op, *rewriter.splice(op.regions[0].block))
+    return True
+
+
+def _is_alike(one: Operation, other: Operation) -> bool:
+    """Whether two operations do the same, whatever their operands are."""
+    same = one.name == other.name and one.attributes == other.attributes and not one.regions and not other.regions
+    kinds = [[value.type for value in (*op.operands, *op.results)] for op in (one, other)]
+    return same and kinds[0] == kinds[1]
+
+
+def _can_choose(yes: Value, no: Value, seen: set[tuple[Value, Value]]) -> bool:
+    """Whether one of two values can be chosen by choosing scalars: tiles must be made in the same way."""
+    if yes is no or not isinstance(yes.type, TensorType) or (yes, no) in seen:
+        return True
+    seen.add((yes, no))
+    one, other = yes.defining_op, no.defining_op
+    if one is None or other is None or not _is_alike(one, other) or len(one.results) != 1 or not is_pure(one):
+        return False
+    return all(_can_choose(a, b, seen) for a, b in zip(one.operands, other.operands, strict=True))
+
+
+def _chosen(condition: Value, yes: Value, no: Value, rewriter: Rewriter, made: dict[tuple[Value, Value], Value]) -> Value:
+    if yes is no:
+        return yes
+    if (yes, no) not in made:
+        one, other = yes.defining_op, no.defining_op
+        if one is None or other is None or not isinstance(yes.type, TensorType):
+            made[yes, no] = rewriter.value("arith.select", [condition, yes, no])
+        else:
+            pairs = zip(one.operands, other.operands, strict=True)
+            operands = [_chosen(condition, a, b, rewriter, made) for a, b in pairs]
+            made[yes, no] = rewriter.value(one.name, operands, one.attributes, yes.type)
+    return made[yes, no]
 
 
 def empty_else(op: Operation, rewriter: Rewriter) -> bool:
@@ -131,7 +190,7 @@ def while_never(op: Operation, rewriter: Rewriter) -> bool:
 
 
 PATTERNS: dict[str, Sequence[Pattern]] = {
-    "scf.if": (known_branch, condition_inside_branch, same_in_both_branches, empty_else),
+    "scf.if": (known_branch, condition_inside_branch, same_in_both_branches, same_with_other_values, empty_else),
     "scf.for": (few_trips, unchanging_values),
     "scf.while": (while_never,),
 }

@@ -80,6 +80,24 @@ def test_sort_flip_and_topk(shape: tuple[int, int], descending: bool) -> None:
         assert torch.equal(ours, theirs)
 
 
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("k", [1, 2, 8, 32])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint8])
+def test_the_k_largest_and_smallest(dtype: torch.dtype, k: int, descending: bool) -> None:
+    @kp.jit
+    def kernel(x, most, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, DOWN: tl.constexpr):
+        tile = tl.load(x + tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :])
+        tl.store(most + tl.arange(0, M)[:, None] * K + tl.arange(0, K)[None, :], tl.topk(tile, K, descending=DOWN))
+        if M == 1:
+            tl.device_assert(tl.sum(tl.topk(tl.reshape(tile, [N]), K, descending=DOWN) != tl.reshape(tl.topk(tile, K, descending=DOWN), [K])) == 0)
+
+    for rows in (1, 4):
+        x = torch.randint(0, 200, (rows, 32), generator=RANDOM).to(dtype)
+        most = torch.empty(rows, k, dtype=dtype)
+        kernel[(1,)](x, most, rows, 32, k, descending, debug=True)
+        assert torch.equal(most, x.sort(dim=1, descending=descending).values[:, :k])
+
+
 @kp.jit
 def _collatz(n):
     steps = 0

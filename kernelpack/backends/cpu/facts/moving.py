@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelpack.analysis.invariance import is_invariant
+from kernelpack.analysis.loops import is_invariant
 from kernelpack.backends.cpu.facts.affine import span_of
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import attribute, operand

@@ -6,7 +6,7 @@ Pages of a cache, or rows by their numbers, follow each other anyhow: no CPU for
 
 from __future__ import annotations
 
-from kernelpack.analysis.invariance import is_outside
+from kernelpack.analysis.loops import is_outside
 from kernelpack.ir.core import Builder, Operation, Value
 from kernelpack.ir.dialect import attribute, is_pure, operand
 from kernelpack.ir.types import TensorType

@@ -45,12 +45,13 @@ class Budget:
 
         Buffers for the latter must fit, and leave room for as many blocks on a multiprocessor as there would be without them. Where
         they do not, tiles are loaded one iteration less ahead; but two iterations hide the way to memory better than one does, and a
-        second barrier lets `deferred` products do without.
+        second barrier lets `deferred` products do without. Where the tiles alone do not fit, they are loaded fewer iterations ahead, but one.
         """
+        tiles, beside = sum(_bytes(load.result.type) for load in loads), self._beside(loads, loop)
+        ahead = max(1, min(ahead, (self.limit - beside) // tiles - 1))
         if not lasting:
             return ahead, 0
-        tiles = sum(_bytes(load.result.type) for load in loads)
-        needed = self._beside(loads, loop) + tiles * (ahead + 1)
+        needed = beside + tiles * (ahead + 1)
         products = [op for op in loop.body.operations if op.name == PRODUCT]
         if needed + tiles <= self.limit and self._blocks(products, needed + tiles) >= self._blocks(products, needed):
             return ahead, 1

@@ -33,11 +33,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from kernelpack.analysis.loops import needed_by
 from kernelpack.backends.cuda.machine.dialect import PRODUCT, WAIT
 from kernelpack.backends.cuda.machine.roles import roles_of
 from kernelpack.backends.cuda.machine.warpgroup import WARPS
 from kernelpack.backends.cuda.schedule.loop_schedule import LoopSchedule, Products, Wait
-from kernelpack.backends.cuda.schedule.run_ahead import needed_by
 from kernelpack.backends.gpu.facts.scratch import ATOMICS
 from kernelpack.ir.core import Block, BlockArgument, Operation, Value
 from kernelpack.ir.dialect import Effect, effects_of, operand, optional_operand

@@ -18,12 +18,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kernelpack.analysis.loops import needed_by
 from kernelpack.backends.cuda.machine.dialect import PRODUCT
 from kernelpack.backends.cuda.machine.warpgroup import WARPS
 from kernelpack.backends.cuda.schedule.loop_schedule import Products
 from kernelpack.backends.cuda.schedule.overlap_products import awaited_products, products_of
 from kernelpack.backends.cuda.schedule.products_in_flight import where_it_iterates
-from kernelpack.backends.cuda.schedule.run_ahead import needed_by
 from kernelpack.backends.gpu.facts.products import loads_for_dots
 from kernelpack.backends.gpu.facts.roles import role_of
 from kernelpack.ir.core import Block, BlockArgument, Builder, Operation, Region, Value

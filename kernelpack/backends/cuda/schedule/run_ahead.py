@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelpack.analysis.address_sources import AddressSources
 from kernelpack.backends.cuda.machine.dialect import DOTS
 from kernelpack.backends.cuda.schedule.loop_schedule import LoopSchedule
-from kernelpack.ir.core import Block, BlockArgument, Operation, Value
+from kernelpack.ir.core import BlockArgument, Operation, Value
 from kernelpack.ir.dialect import Effect, attribute, effects_of, is_pure, operand, operands_called
 from kernelpack.ir.dialects.descriptors import LOAD, STORE
 from kernelpack.ir.views import Carried, slot_of
@@ -100,20 +100,6 @@ class Slice:
     @property
     def loads(self) -> list[Operation]:
         return [op for op in self.operations if op.name == "tt.load"]
-
-
-def needed_by(body: Block, values: Iterable[Value]) -> set[Operation]:
-    """Returns the operations of a block that values are computed from in the same iteration."""
-    needed: set[Operation] = set()
-    pending = list(values)
-    while pending:
-        op = pending.pop().defining_op
-        while op is not None and op.parent is not body and op.parent_op is not None:
-            op = op.parent_op
-        if op is not None and op.parent is body and op not in needed:
-            needed.add(op)
-            pending += [operand for inner in op.walk() for operand in inner.operands]
-    return needed
 
 
 def slice_of(loop: Operation, operands: Sequence[Value]) -> Slice | None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernelpack.backends.gpu.lowering.state import Lowering, memory_type, register_type
-from kernelpack.ir.core import Operation, Value
-from kernelpack.ir.dialect import attribute, pointee_of
-from kernelpack.ir.types import TensorType, Type, bit_width
-from kernelpack.layout.encoding import layout_of
+from kernelpack.backends.gpu.lowering.state import Lowering, memory_type, register_type, repeated_registers
+from kernelpack.ir.core import Operation
+from kernelpack.ir.dialect import attribute, operand, pointee_of
+from kernelpack.ir.types import Type, bit_width
 from kernelpack.llvm.text import Val, literal, suffix
 
 Lower = Callable[[Lowering, Operation], None]
@@ -36,7 +35,7 @@ def _divide(opcode: str) -> Element:
             return emit.binary(opcode, x, divisor)
         one, zero = literal(1, x.type), literal(0, x.type)
         safe = emit.select(emit.compare("icmp", "eq", divisor, zero), one, divisor)
-        if not signed:
+        if not signed or state.facts[operand(op, "lhs")].nonnegative:
             return emit.binary(opcode, x, safe)
         # the smallest integer divided by -1 overflows: x / -1 is -x, the remainder 0
         negates = emit.compare("icmp", "eq", divisor, literal(-1, x.type))
@@ -245,7 +244,7 @@ def elementwise(lower: Element) -> Lower:
 
     def apply(state: Lowering, op: Operation) -> None:
         operands = [state[operand] for operand in op.operands]
-        repeated = _repeated(state, op.result)
+        repeated = repeated_registers(state, op.result)
         results: list[Val] = []
         for index in range(max(map(len, operands))):
             if index & repeated:
@@ -255,13 +254,3 @@ def elementwise(lower: Element) -> Lower:
         state[op.result] = results
 
     return apply
-
-
-def _repeated(state: Lowering, value: Value) -> int:
-    """Returns the bits of a register's number that make no difference to what it holds."""
-    if not isinstance(value.type, TensorType):
-        return 0
-    constancy = state.facts[value].constancy
-    bases = layout_of(value).bases("register")
-    within = (all(step < run for step, run in zip(basis, constancy, strict=True)) for basis in bases)
-    return sum(1 << bit for bit, inside in enumerate(within) if inside)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 
 from kernelpack.backends.gpu.facts.memory_layouts import element_bits, vectorise
-from kernelpack.backends.gpu.lowering.state import Lowering, memory_type
+from kernelpack.backends.gpu.lowering.state import Lowering, memory_type, repeated_registers
 from kernelpack.ir.core import Operation
-from kernelpack.ir.dialect import operand, optional_operand
+from kernelpack.ir.dialect import attribute, operand, optional_operand
 from kernelpack.ir.types import I1, TensorType, element_of
 from kernelpack.layout.encoding import layout_of
 from kernelpack.llvm.text import Val, literal
@@ -45,6 +47,15 @@ def groups(state: Lowering, op: Operation) -> list[list[int]]:
         members += [member | 1 << bit for member in members]
     inside = sum(1 << bit for bit in vector.bits)
     return [[first | member for member in members] for first in range(layout.in_size("register")) if not first & inside]
+
+
+def _repeated(state: Lowering, load: Operation) -> int:
+    """Returns the bits of a register's number that make no difference to what a load reads: neighbours that read one place, under one mask,
+    read it once, such as the scale of a group."""
+    if attribute(load, "is_volatile"):
+        return 0
+    operands = (optional_operand(load, name) for name in ("ptr", "mask", "other"))
+    return reduce(and_, (repeated_registers(state, value) for value in operands if value is not None))
 
 
 def to_memory(state: Lowering, value: Val) -> Val:
@@ -86,8 +97,11 @@ def load_by(load: LoadWords) -> Callable[[Lowering, Operation], None]:
         kind = memory_type(op.result.type)
         boolean = element_of(op.result.type) == I1
         bits = element_bits(op)
+        repeated = _repeated(state, op)
         result: list[Val] = [literal(0, "i1")] * len(pointers)
         for members in groups(state, op):
+            if members[0] & repeated:
+                continue
             words = words_of(len(members), bits)
             predicate = state[mask][members[0]] if mask is not None else None
 
@@ -99,7 +113,7 @@ def load_by(load: LoadWords) -> Callable[[Lowering, Operation], None]:
             elements = [element for word in loaded for element in elements_of(state, word, kind, words.per_word)]
             for member, element in zip(members, elements, strict=True):
                 result[member] = from_memory(state, element, boolean)
-        state[op.result] = result
+        state[op.result] = [result[register & ~repeated] for register in range(len(result))]
 
     return lower
 

@@ -43,6 +43,18 @@ def memory_type(kind: Type) -> str:
     return "i8" if element_of(kind) == IntegerType(1) else register_type(kind)
 
 
+def repeated_registers(state: Lowering, value: Value) -> int:
+    """Returns the bits of a register's number that make no difference to what it holds."""
+    if not isinstance(value.type, TensorType):
+        return 0
+    bases = layout_of(value).bases("register")
+    if value.defining_op is not None and value.defining_op.name in ("arith.constant", "tt.splat"):
+        return (1 << len(bases)) - 1
+    constancy = state.facts[value].constancy
+    within = (all(step < run for step, run in zip(basis, constancy, strict=True)) for basis in bases)
+    return sum(1 << bit for bit, inside in enumerate(within) if inside)
+
+
 class Lowering(abc.ABC):
     """The state of lowering one function.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from kernelpack.ir.core import BlockArgument, Builder, Operation, Value
 from kernelpack.ir.dialect import Trait, definition
 from kernelpack.ir.types import TensorType
@@ -14,8 +16,9 @@ SOURCES = frozenset({"arith.constant", "tt.splat", "tt.make_range"})
 _FOLLOWING = frozenset({"tt.expand_dims", "tt.broadcast", "tt.trans", "tt.reshape"})
 
 
-def free_values(function: Operation) -> set[Value]:
-    """Returns the tiles that are computed from scalars and indices alone: pointers, masks, constants.
+def free_values(function: Operation, loaded: Collection[Operation] = ()) -> set[Value]:
+    """Returns the tiles that are computed from scalars and indices alone: pointers, masks, constants. With `loaded`, what these loads give
+    counts as an index.
 
     They have no layout of their own; each user gets a copy computed in the layout it needs.
     """
@@ -23,7 +26,9 @@ def free_values(function: Operation) -> set[Value]:
     for op in function.walk():
         if op.name in SOURCES and isinstance(op.result.type, TensorType):
             free.add(op.result)
-        elif op.operands and (op.name in _FOLLOWING or {Trait.ELEMENTWISE, Trait.PURE} <= definition(op.name).traits):
+        elif op.operands and (
+            op in loaded or op.name in _FOLLOWING or {Trait.ELEMENTWISE, Trait.PURE} <= definition(op.name).traits
+        ):
             tiles = [operand for operand in op.operands if isinstance(operand.type, TensorType)]
             if tiles and all(tile in free for tile in tiles):
                 free.update(op.results)
@@ -31,8 +36,9 @@ def free_values(function: Operation) -> set[Value]:
 
 
 def operand_requirement(op: Operation, result: LinearLayout) -> LinearLayout | None:
-    """Returns the layout that the operands of an elementwise or rearranging operation need to give `result`."""
-    return result if Trait.ELEMENTWISE in definition(op.name).traits else operand_layout(op, result)
+    """Returns the layout that the operands of a load, an elementwise or a rearranging operation need to give `result`."""
+    same = op.name == "tt.load" or Trait.ELEMENTWISE in definition(op.name).traits
+    return result if same else operand_layout(op, result)
 
 
 class Materializer:

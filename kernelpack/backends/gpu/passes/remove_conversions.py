@@ -6,12 +6,13 @@ import math
 from collections.abc import Sequence
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
+from kernelpack.analysis.loops import needed_by
 from kernelpack.backends.gpu.facts.conversion_cost import conversion_cost
 from kernelpack.backends.gpu.facts.memory_layouts import global_cost
 from kernelpack.backends.gpu.facts.products import loads_for_dots
 from kernelpack.backends.gpu.passes.materialize import Materializer, builder_after, free_values, operand_requirement
 from kernelpack.ir.core import Operation, Value
-from kernelpack.ir.dialect import Trait, attribute, definition, operand, optional_operand, replace_operand
+from kernelpack.ir.dialect import Trait, attribute, definition, operand, operands_called, optional_operand, replace_operand
 from kernelpack.ir.types import TensorType, shape_of
 from kernelpack.layout.encoding import layout_of, with_layout
 from kernelpack.layout.linear import LinearLayout
@@ -27,7 +28,7 @@ class _Remover:
     def __init__(self, function: Operation) -> None:
         self.function = function
         self.facts = AxisInfoAnalysis(function)
-        self.free = free_values(function)
+        self.free = free_values(function, _indices(function))
         self.materialize = Materializer(self.free)
 
     def run(self) -> None:
@@ -189,6 +190,25 @@ class _Remover:
             replace_operand(op, "value", value)
             if mask is not None:
                 replace_operand(op, "mask", self.materialize(mask, here))
+
+
+def _indices(function: Operation) -> set[Operation]:
+    """Returns the loads of a few numbers that addresses of a dot's tiles are computed from, in a loop, such as the rows of a gather. They are
+    done again in each layout: a conversion through shared memory would keep the loads of the tiles from running ahead."""
+    found: set[Operation] = set()
+    for loop in function.walk():
+        if loop.name == "scf.for":
+            for load in loads_for_dots(loop):
+                addresses = (operand(load, "ptr"), *operands_called(load, "mask"))
+                found.update(op for op in needed_by(loop.body, addresses) if _is_small(op))
+    return found
+
+
+def _is_small(op: Operation) -> bool:
+    """Whether an operation loads one element for each thread, and nobody else may change it meanwhile."""
+    if op.name != "tt.load" or attribute(op, "is_volatile") or not isinstance(op.result.type, TensorType):
+        return False
+    return layout_of(op.result).in_size("register") == 1
 
 
 def _runs_ahead(load: Operation) -> bool:

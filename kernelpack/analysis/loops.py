@@ -1,8 +1,10 @@
-"""What is the same in all iterations of a loop."""
+"""Facts about the values of a loop's body."""
 
 from __future__ import annotations
 
-from kernelpack.ir.core import BlockArgument, Operation, Value
+from collections.abc import Iterable
+
+from kernelpack.ir.core import Block, BlockArgument, Operation, Value
 
 
 def is_outside(value: Value, loop: Operation) -> bool:
@@ -25,3 +27,17 @@ def is_invariant(value: Value, loop: Operation) -> bool:
         and op.name in ("tt.splat", "tt.broadcast", "arith.constant")
         and all(is_invariant(v, loop) for v in op.operands)
     )
+
+
+def needed_by(body: Block, values: Iterable[Value]) -> set[Operation]:
+    """Returns the operations of a block that values are computed from in the same iteration."""
+    needed: set[Operation] = set()
+    pending = list(values)
+    while pending:
+        op = pending.pop().defining_op
+        while op is not None and op.parent is not body and op.parent_op is not None:
+            op = op.parent_op
+        if op is not None and op.parent is body and op not in needed:
+            needed.add(op)
+            pending += [operand for inner in op.walk() for operand in inner.operands]
+    return needed
