@@ -57,14 +57,15 @@ class Budget:
             return ahead, 1
         return (ahead, 0) if ahead == 1 or (deferred and ahead == 2) else (ahead - 1, 1)
 
-    def gains_blocks(self, loop: Operation, loads: Collection[Operation]) -> bool:
-        """Whether more blocks fit on a multiprocessor where a loop's tiles have one slot instead of two, and are of few warps: one slot
-        takes another barrier in each iteration."""
+    def gains_blocks(self, loop: Operation, loads: Collection[Operation], ahead: int) -> bool:
+        """Whether more blocks fit on a multiprocessor where a loop's tiles have one slot less than those that are loaded `ahead` and the one
+        that is read, so that it is worth another barrier in each iteration: half as many again, or any more of few warps."""
         tiles, beside = sum(_bytes(load.result.type) for load in loads), self._beside(loads, loop)
         products = [op for op in loop.walk() if is_product(op)]
-        if layout_of(products[0].result).in_size("warp") > FEW_WARPS:
-            return False
-        return self._blocks(products, beside + tiles) > self._blocks(products, beside + 2 * tiles)
+        few, many = (self._blocks(products, beside + tiles * slots) for slots in (ahead + 1, ahead))
+        if ahead == 1 and layout_of(products[0].result).in_size("warp") <= FEW_WARPS:
+            return many > few
+        return 2 * many >= 3 * few > 0
 
     def slots(self, loop: Operation, loads: Sequence[Operation], start: Operation) -> int:
         """Returns how many iterations' blocks, each load's with a barrier, fit beside the other buffers that are in use from `start`

@@ -12,13 +12,13 @@ A product of warpgroups that the loop only sums up stays in flight while the nex
 overlap_products finds. Their tiles are read for an iteration longer, so they have one buffer more; copies are then issued after the
 first product, which they need not hold up. Where that buffer does not fit, they are issued after the wait and another barrier.
 
-Where one buffer fewer lets more blocks of few warps onto a multiprocessor, the copies for the next iteration fill the buffers of this one
-again, at its end: other blocks compute meanwhile.
+Where one buffer fewer lets more blocks onto a multiprocessor, copies fill the buffers of the iteration that issues them again, at its end:
+other blocks compute meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.cuda.machine.async_copy import can_copy_async
@@ -72,17 +72,9 @@ def _schedule(loop: Operation, copies: list[Copy], stages: int, budget: Budget) 
     schedule.products = overlapping_products(schedule)
     if can_take_turns(schedule):
         schedule.arrival = Arrival.TURNS
-    if ahead == 1 and not lag and not schedule.products and _are_read(loop, loads) and budget.gains_blocks(loop, loads):
+    if not lag and not schedule.products and budget.gains_blocks(loop, loads, ahead):
         schedule.refills, schedule.copies_after = True, loop.body.terminator
     return schedule
-
-
-def _are_read(loop: Operation, loads: Collection[Operation]) -> bool:
-    """Whether a loop's body reads all that it loads into registers: no operation of it takes a buffer as it is."""
-    buffers = [user for load in loads for user in load.result.users() if user.name == "ttg.local_alloc"]
-    return all(
-        read.name == "ttg.local_load" and read.parent is loop.body for buffer in buffers for read in buffer.result.users()
-    )
 
 
 def _candidates(loop: Operation, facts: AxisInfoAnalysis, bases: Mapping[Value, str]) -> list[Copy]:

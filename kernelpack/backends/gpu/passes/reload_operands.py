@@ -10,6 +10,10 @@ from kernelpack.ir.types import TensorType, is_pointer
 from kernelpack.ir.views import factors
 
 
+MOST_HELD = 128
+"""Registers of a thread that one operand takes, from which on it is read again: half of those that a thread can have."""
+
+
 def reload_operands(function: Operation, machine: Machine) -> None:
     """Rewrites a ttgir function in place."""
     for loop in function.walk():
@@ -20,7 +24,8 @@ def reload_operands(function: Operation, machine: Machine) -> None:
                 for name in ("a", "b"):
                     tile = operand(dot, name)
                     load = tile.defining_op
-                    if held > machine.tile_registers and load is not None and _is_invariant_load(load, loop):
+                    short = held > machine.tile_registers or registers_of(tile) >= MOST_HELD
+                    if short and load is not None and _is_invariant_load(load, loop):
                         held -= registers_of(tile)
                         replace_operand(dot, name, Builder.before(dot).insert(load.clone({})).result)
 

@@ -19,6 +19,12 @@ from kernelpack.layout.linear import LinearLayout
 from kernelpack.layout.transfer import REARRANGING
 
 
+WIDENING = frozenset({"arith.extf", "arith.extsi", "arith.extui"})
+"""Operations after which a tile takes more shared memory."""
+MOST_REPEATED = 4
+"""How often an element is widened at most, each time by another thread."""
+
+
 def remove_conversions(function: Operation) -> None:
     """Rewrites a ttgir function in place."""
     _Remover(function).run()
@@ -69,11 +75,14 @@ class _Remover:
 
     def _is_unpacked(self, value: Value, wanted: LinearLayout) -> bool:
         """Whether an operand of a dot may be better made in the layout that the dot wants than moved there: one that is only rearranged after it
-        was loaded; or one that is computed from smaller tiles, such as words of several numbers, if no thread computes more."""
+        was loaded, or widened; or one that is computed from smaller tiles, such as words of several numbers, if no thread computes more."""
         moved, loads = self._sources(value)
         if not moved or any(load.name != "tt.load" for load in loads):
             return False
         if all(op.name in REARRANGING for op in moved):
+            return True
+        more = wanted.in_size("register") // layout_of(value).in_size("register")
+        if more <= MOST_REPEATED and all(op.name in REARRANGING or op.name in WIDENING for op in moved):
             return True
         size = math.prod(shape_of(value.type))
         smaller = all(math.prod(shape_of(load.result.type)) < size for load in loads)

@@ -36,10 +36,21 @@ def _stage_conversion(op: Operation) -> None:
     build = Builder.before(op)
     if first is not None and source is not None and source.name == "tt.load":
         build = Builder.after(_last_load(op, first))
-    buffer = allocate(build, op.operand, best_shared((before,), (after,), memory_bits(kind)))
+    memory = best_shared((before,), (after,), memory_bits(kind))
+    buffer = _written(op, memory) or allocate(build, op.operand, memory)
     if first is not None and (is_product(first) or first.name == "tt.reduce"):
         build = Builder.before(first)  # which reads several tiles: all are written by then, and waited for once
     op.replace_with(build.value("ttg.local_load", [buffer], None, kind))
+
+
+def _written(conversion: Operation, memory: LinearLayout) -> Value | None:
+    """Returns the buffer that another conversion of the same tile has filled by then, if it would be the same."""
+    for user in conversion.operand.users():
+        if user.name == "ttg.local_alloc" and user.parent is conversion.parent and user.order < conversion.order:
+            kind = user.result.type
+            if isinstance(kind, MemDescType) and not kind.mutable and layout_of(user.result) == memory:
+                return user.result
+    return None
 
 
 def _first_reader(op: Operation) -> Operation | None:
