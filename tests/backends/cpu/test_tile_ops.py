@@ -89,7 +89,10 @@ def test_the_k_largest_and_smallest(dtype: torch.dtype, k: int, descending: bool
         tile = tl.load(x + tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :])
         tl.store(most + tl.arange(0, M)[:, None] * K + tl.arange(0, K)[None, :], tl.topk(tile, K, descending=DOWN))
         if M == 1:
-            tl.device_assert(tl.sum(tl.topk(tl.reshape(tile, [N]), K, descending=DOWN) != tl.reshape(tl.topk(tile, K, descending=DOWN), [K])) == 0)
+            tl.device_assert(
+                tl.sum(tl.topk(tl.reshape(tile, [N]), K, descending=DOWN) != tl.reshape(tl.topk(tile, K, descending=DOWN), [K]))
+                == 0
+            )
 
     for rows in (1, 4):
         x = torch.randint(0, 200, (rows, 32), generator=RANDOM).to(dtype)

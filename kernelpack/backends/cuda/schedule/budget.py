@@ -25,6 +25,8 @@ from kernelpack.layout.encoding import layout_of
 
 OTHER_REGISTERS = 64
 """Registers of a thread for all but the sums of products: addresses, masks, what is on its way."""
+MOST_REGISTERS = 256
+"""Registers that a thread can have, all told."""
 BLOCK_BYTES = 1024
 """What each block takes beside its own shared memory (CUDA C++ Programming Guide, compute capabilities 8.0 to 9.0)."""
 BARRIER_BYTES = 8
@@ -45,27 +47,30 @@ class Budget:
 
         Buffers for the latter must fit, and leave room for as many blocks on a multiprocessor as there would be without them. Where
         they do not, tiles are loaded one iteration less ahead; but two iterations hide the way to memory better than one does, and a
-        second barrier lets `deferred` products do without. Where the tiles alone do not fit, they are loaded fewer iterations ahead, but one.
+        second barrier lets `deferred` products do without.
         """
-        tiles, beside = sum(_bytes(load.result.type) for load in loads), self._beside(loads, loop)
-        ahead = max(1, min(ahead, (self.limit - beside) // tiles - 1))
         if not lasting:
             return ahead, 0
-        needed = beside + tiles * (ahead + 1)
+        tiles = sum(_bytes(load.result.type) for load in loads)
+        needed = self._beside(loads, loop) + tiles * (ahead + 1)
         products = [op for op in loop.body.operations if op.name == PRODUCT]
         if needed + tiles <= self.limit and self._blocks(products, needed + tiles) >= self._blocks(products, needed):
             return ahead, 1
         return (ahead, 0) if ahead == 1 or (deferred and ahead == 2) else (ahead - 1, 1)
+
+    def holds(self, loop: Operation, loads: Collection[Operation], slots: int) -> bool:
+        """Whether a loop's tiles fit with so many slots."""
+        return self._beside(loads, loop) + slots * sum(_bytes(load.result.type) for load in loads) <= self.limit
 
     def gains_blocks(self, loop: Operation, loads: Collection[Operation], ahead: int) -> bool:
         """Whether more blocks fit on a multiprocessor where a loop's tiles have one slot less than those that are loaded `ahead` and the one
         that is read, so that it is worth another barrier in each iteration: half as many again, or any more of few warps."""
         tiles, beside = sum(_bytes(load.result.type) for load in loads), self._beside(loads, loop)
         products = [op for op in loop.walk() if is_product(op)]
-        few, many = (self._blocks(products, beside + tiles * slots) for slots in (ahead + 1, ahead))
-        if ahead == 1 and layout_of(products[0].result).in_size("warp") <= FEW_WARPS:
-            return many > few
-        return 2 * many >= 3 * few > 0
+        few_warps = ahead == 1 and layout_of(products[0].result).in_size("warp") <= FEW_WARPS
+        spare = len(products) == 1 or few_warps  # operands of a single product come and go: of several, an assembler keeps some
+        few, many = (self._blocks(products, beside + tiles * slots, spare) for slots in (ahead + 1, ahead))
+        return many > few if few_warps else 2 * many >= 3 * few > 0
 
     def slots(self, loop: Operation, loads: Sequence[Operation], start: Operation) -> int:
         """Returns how many iterations' blocks, each load's with a barrier, fit beside the other buffers that are in use from `start`
@@ -119,10 +124,11 @@ class Budget:
             if op.name == "ttg.local_alloc" and op not in replaced and (loop is None or op in more or _uses(loop, op))
         )
 
-    def _blocks(self, products: Sequence[Operation], shared: int) -> int:
-        """Returns how many blocks fit on a multiprocessor. The registers of a thread are those of its sums, and again 64 for all else."""
+    def _blocks(self, products: Sequence[Operation], shared: int, spare: bool = True) -> int:
+        """Returns how many blocks fit on a multiprocessor. The registers of a thread are those of its sums, and again 64 for all else; all that
+        it can have without `spare`."""
         threads = layout_of(products[0].result).in_size("warp") * LANES
-        registers = sum(registers_of(op.result) for op in products) + OTHER_REGISTERS
+        registers = sum(registers_of(op.result) for op in products) + OTHER_REGISTERS if spare else MOST_REGISTERS
         return min(self.limit // (shared + BLOCK_BYTES), REGISTERS // (threads * registers))
 
 

@@ -18,7 +18,7 @@ other blocks compute meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.cuda.machine.async_copy import can_copy_async
@@ -64,6 +64,10 @@ def schedule_pointer_loops(
 def _schedule(loop: Operation, copies: list[Copy], stages: int, budget: Budget) -> LoopSchedule:
     loads = [copy.load for copy in copies]
     products = summed_products(loop, loads)
+    if stages > 2 and _wait_for_loads(loop, loads) and not budget.holds(loop, loads, stages):
+        stages -= (
+            1  # Triton loads what addresses are made of a stage earlier than what lies there, which has one slot less then
+        )
     ahead, lag = budget.fit(loop, loads, stages - 1, has_lasting(loop, loads), bool(products))
     schedule = LoopSchedule(loop, copies, ahead, lag, products=products)
     if lag or products:
@@ -75,6 +79,12 @@ def _schedule(loop: Operation, copies: list[Copy], stages: int, budget: Budget) 
     if not lag and not schedule.products and budget.gains_blocks(loop, loads, ahead):
         schedule.refills, schedule.copies_after = True, loop.body.terminator
     return schedule
+
+
+def _wait_for_loads(loop: Operation, loads: Iterable[Operation]) -> bool:
+    """Whether addresses of loads are made of what other loads give."""
+    slices = (slice_of(loop, addresses_of(load)) for load in loads)
+    return any(needed is not None and needed.loads for needed in slices)
 
 
 def _candidates(loop: Operation, facts: AxisInfoAnalysis, bases: Mapping[Value, str]) -> list[Copy]:

@@ -9,7 +9,6 @@ from kernelpack.ir.dialect import operand, replace_operand
 from kernelpack.ir.types import TensorType, is_pointer
 from kernelpack.ir.views import factors
 
-
 MOST_HELD = 128
 """Registers of a thread that one operand takes, from which on it is read again: half of those that a thread can have."""
 

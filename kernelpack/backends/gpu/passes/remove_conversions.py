@@ -18,7 +18,6 @@ from kernelpack.layout.encoding import layout_of, with_layout
 from kernelpack.layout.linear import LinearLayout
 from kernelpack.layout.transfer import REARRANGING
 
-
 WIDENING = frozenset({"arith.extf", "arith.extsi", "arith.extui"})
 """Operations after which a tile takes more shared memory."""
 MOST_REPEATED = 4
