@@ -95,6 +95,15 @@ def test_remainder_keeps_groups_that_it_does_not_split() -> None:
 def test_division_makes_constant_groups() -> None:
     divided = RANGE + "%c = arith.constant dense<8> : tensor<64xi32>\n%x = arith.divsi %r, %c : tensor<64xi32>"
     assert info(divided).constancy == (8,)
+    by_argument = RANGE + "%l = tt.splat %n : i32 -> tensor<64xi32>\n%x = arith.divsi %r, %l : tensor<64xi32>"
+    assert info(by_argument).constancy == (16,)
+    assert info(by_argument.replace("%n", "%m")).constancy == (1,)
+    assert info(by_argument.replace("divsi %r, %l", "divsi %l, %r")).constancy == (1,)
+    assert info(by_argument.replace("divsi", "shrsi")).constancy == (1,)  # by how many bits is no divisor
+    below_zero = scalar("%a = arith.subi %n, %m : i32").replace("%x =", "%y =").replace("%m", "%n")
+    assert info(
+        below_zero + "%l = tt.splat %n : i32 -> tensor<64xi32>\n%x = arith.divsi %y, %l : tensor<64xi32>"
+    ).constancy == (1,)
 
 
 def test_rows_and_columns() -> None:

@@ -424,3 +424,65 @@ def test_blocks_are_loaded_and_stored_without_axes_of_one_element() -> None:
         tt.return %y, %z : tensor<8xf16>, tensor<1x8xf16>
         """,
     )
+
+
+# ---- branches that do the same ----
+
+_CHOICE = """
+    %r = tt.make_range {{end = 32 : i32, start = 0 : i32}} : tensor<32xi32>
+    %ps = tt.splat %p : !tt.ptr<f32> -> tensor<32x!tt.ptr<f32>>
+    %qs = tt.splat %q : !tt.ptr<f32> -> tensor<32x!tt.ptr<f32>>
+    %a = tt.addptr %ps, %r : tensor<32x!tt.ptr<f32>>, tensor<32xi32>
+    %b = tt.addptr %qs, %r : tensor<32x!tt.ptr<f32>>, tensor<32xi32>
+    %x = scf.if %c -> (tensor<32xf32>) {{
+      %u = tt.load %a : tensor<32x!tt.ptr<f32>>
+      %v = math.absf %u : tensor<32xf32>
+      scf.yield %v : tensor<32xf32>
+    }} else {{
+      %s = tt.load %b{cache} : tensor<32x!tt.ptr<f32>>
+      %t = {other} %s : tensor<32xf32>
+      scf.yield %t : tensor<32xf32>
+    }}
+    tt.store %a, %x : tensor<32x!tt.ptr<f32>>
+"""
+
+
+def test_loads_from_one_tensor_or_another_are_one_load_of_what_is_chosen() -> None:
+    check(
+        canonicalize,
+        "%p: !tt.ptr<f32>, %q: !tt.ptr<f32>, %c: i1",
+        _CHOICE.format(other="math.absf", cache=""),
+        """
+        %r = tt.make_range {end = 32 : i32, start = 0 : i32} : tensor<32xi32>
+        %ps = tt.splat %p : !tt.ptr<f32> -> tensor<32x!tt.ptr<f32>>
+        %a = tt.addptr %ps, %r : tensor<32x!tt.ptr<f32>>, tensor<32xi32>
+        %0 = arith.select %c, %p, %q : !tt.ptr<f32>
+        %1 = tt.splat %0 : !tt.ptr<f32> -> tensor<32x!tt.ptr<f32>>
+        %2 = tt.addptr %1, %r : tensor<32x!tt.ptr<f32>>, tensor<32xi32>
+        %u = tt.load %2 : tensor<32x!tt.ptr<f32>>
+        %v = math.absf %u : tensor<32xf32>
+        tt.store %a, %v : tensor<32x!tt.ptr<f32>>
+        """,
+    )
+
+
+@pytest.mark.parametrize(("other", "cache"), [("math.ceil", ""), ("math.absf", " evictionPolicy = evict_last")])
+def test_branches_that_do_something_else_stay(other: str, cache: str) -> None:
+    stays(canonicalize, "%p: !tt.ptr<f32>, %q: !tt.ptr<f32>, %c: i1", _CHOICE.format(other=other, cache=cache))
+
+
+def test_tiles_of_different_origin_are_not_chosen() -> None:
+    stays(
+        canonicalize,
+        "%a: tensor<32x!tt.ptr<f32>>, %b: tensor<32x!tt.ptr<f32>>, %c: i1",
+        """
+        %x = scf.if %c -> (tensor<32xf32>) {
+          %u = tt.load %a : tensor<32x!tt.ptr<f32>>
+          scf.yield %u : tensor<32xf32>
+        } else {
+          %s = tt.load %b : tensor<32x!tt.ptr<f32>>
+          scf.yield %s : tensor<32xf32>
+        }
+        tt.store %a, %x : tensor<32x!tt.ptr<f32>>
+        """,
+    )

@@ -141,6 +141,13 @@ def test_a_constant_divisor_needs_no_care_unless_it_is_0_or_minus_1(target: str,
 
 
 @TARGETS
+def test_what_is_not_below_zero_can_be_divided_by_minus_one(target: str) -> None:
+    text = lower("%a = tt.get_program_id x : i32\n%r = arith.divsi %a, %b : i32\ntt.return %r : i32", "%b: i32", target=target)
+    in_order(text, "%Z = icmp eq i32 %b, 0\n%D = select i1 %Z, i32 1, i32 %b\n%R = sdiv i32 ..., %D\nreturn %R")
+    assert count(text, "%A = select ...") == 1
+
+
+@TARGETS
 def test_float64_becomes_bfloat16_by_one_rounding(target: str) -> None:
     in_order(
         scalar(target, "arith.truncf %a : f64 to bf16", "f64"),

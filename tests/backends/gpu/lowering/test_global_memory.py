@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kernelpack.backends.gpu.lowering.global_memory import Words, words_of
+from kernelpack.layout.families import Threads, spread
 from tests.backends.fragments import count, in_order
 from tests.backends.gpu.lowering.accesses import access
-from tests.backends.gpu.lowering.llir import TARGETS
+from tests.backends.gpu.lowering.llir import TARGETS, lower
 
 
 @pytest.mark.parametrize(
@@ -58,6 +59,30 @@ def test_halves_travel_in_pairs(target: str) -> None:
         "%V = load <4 x i32>, ptr addrspace(1) ..., align 16\n%X = extractelement <4 x i32> %V, i64 0\n%H = bitcast i32 %X to <2 x half>",
     )
     assert count(text, "%A = load ...") == 1
+
+
+_GROUPS = """
+    %c16 = arith.constant 16 : i32
+    %m = arith.muli %n, %c16 : i32
+    %i = tt.make_range {{end = 128 : i32, start = 0 : i32}} : tensor<128xi32, $L>
+    %e = tt.splat %m : i32 -> tensor<128xi32, $L>
+    %group = arith.divsi %i, %e : tensor<128xi32, $L>
+    %inside = arith.cmpi slt, %i, %e : tensor<128xi32, $L>
+    %s = tt.splat %p : !tt.ptr<f32> -> tensor<128x!tt.ptr<f32>, $L>
+    %a = tt.addptr %s, %group : tensor<128x!tt.ptr<f32>, $L>, tensor<128xi32, $L>
+    %zero = arith.constant dense<0.0> : tensor<128xf32, $L>
+    %r = tt.load %a, %inside, {other} {options}: tensor<128x!tt.ptr<f32>, $L>
+    tt.return %r : tensor<128xf32, $L>
+"""
+
+
+@pytest.mark.parametrize(("other", "options", "loads"), [("%zero", "", 1), ("%x", "", 4), ("%zero", "{isVolatile = true} ", 4)])
+def test_what_neighbours_read_from_one_place_is_read_once(other: str, options: str, loads: int) -> None:
+    """The scale of a group of 16 elements, for the four of a thread."""
+    layout = spread((128,), 4, (0,), Threads(1, 32))
+    arguments = "%n: i32, %p: !tt.ptr<f32>, %x: tensor<128xf32, $L>"
+    text = lower(_GROUPS.format(other=other, options=options), arguments, {"L": layout}, "cuda:sm_80")
+    assert text.count("ld.") == loads
 
 
 @TARGETS

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kernelpack.backends.gpu.passes.reload_operands import reload_operands
+from kernelpack.backends.gpu.facts.registers import registers_of
+from kernelpack.backends.gpu.passes.reload_operands import MOST_HELD, reload_operands
 from kernelpack.ir.core import entry_function
 from kernelpack.layout.convert import best_shared
 from kernelpack.layout.families import Threads, mma_accumulator, mma_operand, spread
@@ -19,6 +20,22 @@ _LOOP = """
       %d = tt.dot %a, %b, %c : tensor<{m}x{k}xbf16, $a> * tensor<{k}x64xbf16, $b> -> tensor<{m}x64xf32, $acc>
     }}
 """
+
+
+def test_an_operand_that_takes_half_the_registers_is_read_again() -> None:
+    depth = 512
+    x = spread((16, depth), 8, (1, 0), Threads(4, 32))
+    a, b = mma_operand((16, depth), 0, 16, (1, 4)), mma_operand((depth, 64), 1, 16, (1, 4))
+    acc = mma_accumulator((16, 64), (1, 4))
+    layouts = {"x": x, "acc": acc, "memory": best_shared((x,), (a,), 16), "a": a, "b": b}
+    arguments = f"%x: tensor<16x{depth}xbf16, $x>, %b: tensor<{depth}x64xbf16, $b>, %c: tensor<16x64xf32, $acc>, %n: i32"
+    module = parse(_LOOP.format(m=16, k=depth), arguments, layouts)
+    loop = next(op for op in module.walk() if op.name == "scf.for")
+    held = [registers_of(value) for value in loop.body.operations[0].operands]
+    assert held[0] >= MOST_HELD
+    assert sum(held) <= gpu().tile_registers + held[1]  # not all that is held: b alone would stay
+    reload_operands(entry_function(module), gpu())
+    assert [op.name for op in loop.body.operations[:-1]] == ["ttg.local_load", "tt.dot"]
 
 
 @pytest.mark.parametrize(("rows", "depth", "moves"), [(64, 128, False), (128, 512, True)])

@@ -36,6 +36,23 @@ def test_conversions_between_warps_go_through_a_buffer() -> None:
     )
 
 
+def test_a_tile_that_two_users_need_otherwise_is_written_once() -> None:
+    one, other = spread((64, 64), 1, (1, 0), Threads(4, 32)), spread((64, 64), 1, (0, 1), Threads(4, 32))
+    module = parse(
+        """
+        %y = ttg.convert_layout %x : tensor<64x64xf32, $one> -> tensor<64x64xf32, $other>
+        %z = ttg.convert_layout %x : tensor<64x64xf32, $one> -> tensor<64x64xf32, $other>
+        %s = arith.addf %y, %z : tensor<64x64xf32, $other>
+        """,
+        "%x: tensor<64x64xf32, $one>",
+        {"one": one, "other": other},
+    )
+    stage_shared(entry_function(module), gpu())
+    verify(module)
+    names = [op.name for op in entry_function(module).body.operations]
+    assert names[:-1] == ["ttg.local_alloc", "ttg.local_load", "ttg.local_load", "arith.addf"]
+
+
 def test_what_is_loaded_next_is_on_its_way_before_a_tile_is_waited_for() -> None:
     one, other = spread((64, 64), 1, (1, 0), Threads(4, 32)), spread((64, 64), 1, (0, 1), Threads(4, 32))
     memory = best_shared((one,), (other,), 32)
