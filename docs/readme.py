@@ -220,6 +220,14 @@ def engines() -> str:
     return table(("package", "calls", "mean", "worst", "launches, mean", "worst"), rows)
 
 
+def engines_h200() -> str:
+    """What docs/benchmarks/engines-h200.json says of the kernels of each package."""
+    kernels = json.loads((FIGURES / "engines-h200.json").read_text())["rows"]
+    packages = dict.fromkeys(row["case"].partition(" ")[0] for row in kernels)
+    rows = [(package, *_summary([row for row in kernels if row["case"].startswith(f"{package} ")])[:3]) for package in packages]
+    return table(("package", "calls", "mean", "worst"), rows)
+
+
 def adopted() -> str:
     """The rows of docs/benchmarks/adopted-h100.json."""
     rows = json.loads((FIGURES / "adopted-h100.json").read_text())["rows"]
@@ -284,6 +292,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "inductor": inductor,
     "inductor_cuda": inductor_cuda,
     "engines": engines,
+    "engines_h200": engines_h200,
     "adopted": adopted,
     "wheels": wheels,
     "knobs": knobs,

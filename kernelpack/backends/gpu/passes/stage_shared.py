@@ -38,8 +38,9 @@ def _stage_conversion(op: Operation) -> None:
         build = Builder.after(_last_load(op, first))
     memory = best_shared((before,), (after,), memory_bits(kind))
     buffer = _written(op, memory) or allocate(build, op.operand, memory)
-    if first is not None and (is_product(first) or first.name == "tt.reduce"):
-        build = Builder.before(first)  # which reads several tiles: all are written by then, and waited for once
+    if first is not None and (is_product(first) or first.name == "tt.reduce" or kind.rank == 1):
+        # which reads several tiles: all are written by then, and waited for once; a product need not wait for a vector that scales its sums
+        build = Builder.before(first)
     op.replace_with(build.value("ttg.local_load", [buffer], None, kind))
 
 
