@@ -70,6 +70,31 @@ def test_tiles_are_copied_ahead_to_where_the_list_says(target: str) -> None:
     assert not any("xi32" in line for line in loop.splitlines() if "ttg.local_alloc" in line)  # neither rows nor positions
 
 
+@jit
+def counted(keys, chosen, out, count, BN: tl.constexpr, D: tl.constexpr):
+    """The list changes while it is read."""
+    total = tl.zeros([16, BN], tl.float32)
+    for start in range(0, count, BN):
+        row = tl.load(chosen + start + tl.arange(0, BN))
+        key = tl.load(keys + row[:, None] * D + tl.arange(0, D)[None, :])
+        total += tl.dot(tl.full([16, D], 1.0, tl.bfloat16), tl.trans(key))
+        tl.store(chosen + start + tl.arange(0, BN), row + 1)
+    tl.store(out + tl.arange(0, 16)[:, None] * BN + tl.arange(0, BN)[None, :], total)
+
+
+def test_a_list_is_read_once_where_the_loop_writes() -> None:
+    rows = torch.arange(CHOSEN, dtype=torch.int32)
+    arguments: dict[str, Any] = {
+        "keys": random(ROWS, WIDTH, dtype=torch.bfloat16),
+        "chosen": rows,
+        "out": fresh(16, 16),
+    }
+    arguments |= {"count": CHOSEN, "BN": 16, "D": WIDTH}
+    text = str(Launch(counted, (1,), arguments, {}, 0.0, Options(num_warps=4)).compile("cuda:sm_80").stages["ttgir"])
+    loop = text[text.index("scf.for") : text.index("scf.yield")]
+    assert sum("tt.load" in line and "xi32" not in line and "<i32>" in line for line in loop.splitlines()) == 1
+
+
 def test_what_is_widened_for_a_product_is_copied_as_it_was() -> None:
     text = str(chosen(3, wide=True).compile("cuda:sm_80").stages["ttgir"])
     loop = text[text.index("scf.for") : text.index("scf.yield")]

@@ -12,12 +12,23 @@ from kernelpack.backends.gpu.facts.memory_layouts import global_cost
 from kernelpack.backends.gpu.facts.products import loads_for_dots
 from kernelpack.backends.gpu.passes.materialize import Materializer, builder_after, free_values, operand_requirement
 from kernelpack.ir.core import Operation, Value
-from kernelpack.ir.dialect import Trait, attribute, definition, operand, operands_called, optional_operand, replace_operand
+from kernelpack.ir.dialect import (
+    Effect,
+    Trait,
+    attribute,
+    definition,
+    effects_of,
+    operand,
+    operands_called,
+    optional_operand,
+    replace_operand,
+)
 from kernelpack.ir.types import TensorType, shape_of
 from kernelpack.layout.encoding import layout_of, with_layout
 from kernelpack.layout.linear import LinearLayout
 from kernelpack.layout.transfer import REARRANGING
 
+WRITES = frozenset({Effect.WRITE_GLOBAL, Effect.SYNCHRONISE, Effect.OTHER})
 WIDENING = frozenset({"arith.extf", "arith.extsi", "arith.extui"})
 """Operations after which a tile takes more shared memory."""
 MOST_REPEATED = 4
@@ -202,10 +213,13 @@ class _Remover:
 
 def _indices(function: Operation) -> set[Operation]:
     """Returns the loads of a few numbers that addresses of a dot's tiles are computed from, in a loop, such as the rows of a gather. They are
-    done again in each layout: a conversion through shared memory would keep the loads of the tiles from running ahead."""
+    done again in each layout: a conversion through shared memory would keep the loads of the tiles from running ahead.
+
+    None in loops that write, or wait for others: what is loaded twice might differ.
+    """
     found: set[Operation] = set()
     for loop in function.walk():
-        if loop.name == "scf.for":
+        if loop.name == "scf.for" and not effects_of(loop) & WRITES:
             for load in loads_for_dots(loop):
                 addresses = (operand(load, "ptr"), *operands_called(load, "mask"))
                 found.update(op for op in needed_by(loop.body, addresses) if _is_small(op))
