@@ -9,19 +9,13 @@ import sys
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any
-from unittest.mock import MagicMock
 
+from benchmarks.engine_stand_ins import stand_in_for_what_is_absent
 from kernelpack import as_triton
 
-PACKAGES = ("attorch", "bitsandbytes", "conch", "fla", "flag_gems", "gemlite", "liger_kernel", "mamba_ssm", "torchao", "vllm")
-
-
-WITHOUT_THEIR_FIRST_LINES = (
-    "bitsandbytes", "bitsandbytes.backends", "bitsandbytes.backends.triton", "mamba_ssm", "mamba_ssm.ops", "mamba_ssm.ops.triton", "torchao", "torchao.kernel",
-    "vllm", "vllm.model_executor", "vllm.model_executor.warmup", "vllm.utils", "vllm.v1", "vllm.v1.attention", "vllm.v1.attention.ops",
-    "vllm.v1.sample", "vllm.v1.sample.ops", "vllm.v1.worker", "vllm.v1.worker.gpu", "vllm.v1.worker.gpu.sample",
+PACKAGES = (
+    "attorch", "bitsandbytes", "conch", "fla", "flag_gems", "gemlite", "liger_kernel", "mamba_ssm", "sglang", "torchao", "vllm",
 )  # fmt: skip
-"""Packages that register ops when they are imported, which a process can do once, or that need what is absent."""
 
 
 class World:
@@ -52,7 +46,7 @@ class World:
                 importlib.import_module("triton._C.libtriton")
                 _forget_files_of_namespaces(sys.modules)
                 _take_first_configs()
-                _stand_in_for_what_is_absent()
+                stand_in_for_what_is_absent()
             module, _, name = place.partition(":")
             found: Any = importlib.import_module(module)
             for part in name.split("."):
@@ -76,43 +70,20 @@ def _forget_files_of_namespaces(modules: Mapping[str, types.ModuleType]) -> None
 
 
 def _take_first_configs() -> None:
-    """Both compilers run the first config of each search: it is their code that is compared, not what a search happens to choose."""
+    """Both compilers run the first config of each search: it is their code that is compared, not what a search happens to choose.
+
+    Of gemlite's it is the first that pruning leaves, which adds to a config what its kernels need.
+    """
     tuner = importlib.import_module("triton.runtime.autotuner").Autotuner
     init = tuner.__init__
 
     def first(self: Any, fn: Any, arg_names: Any, configs: Any, *rest: Any, **named: Any) -> None:
-        init(self, fn, arg_names, list(configs)[:1], *rest, **named)
+        configs = list(configs)
+        init(self, fn, arg_names, configs[:1], *rest, **named)
+        prune = self.early_config_prune
+        if prune is not None and prune.__module__.startswith("gemlite."):
+            self.configs = configs
+            self.early_config_prune = lambda *given, **more: list(prune(*given, **more))[:1]
+            self._bench = lambda *_, **__: [0.0]  # Triton times one config, too
 
     tuner.__init__ = first
-
-
-def _stand_in_for_what_is_absent() -> None:
-    """vLLM's kernels ask its platform and log, which need dozens of packages: here are the parts that the kernels use."""
-    import torch
-
-    platform = MagicMock()
-    platform.has_device_capability = lambda number, *_: torch.cuda.get_device_capability() >= divmod(number, 10)
-    platform.get_device_capability = lambda *_: torch.cuda.get_device_capability()
-    platform.fp8_dtype = lambda: torch.float8_e4m3fn
-    platform.is_cuda = platform.is_cuda_alike = lambda: True
-    platform.is_rocm = platform.is_xpu = platform.is_cpu = platform.is_tpu = lambda: False
-    triton = importlib.import_module("triton")
-    language = importlib.import_module("triton.language")
-    parts: dict[str, dict[str, Any]] = {
-        "vllm.platforms": {"current_platform": platform},
-        "vllm.logger": {"init_logger": MagicMock()},
-        "vllm.envs": {"VLLM_BATCH_INVARIANT": False},
-        "vllm.utils.gpu_sync_debug": {"gpu_sync_allowed": contextlib.nullcontext},
-        "vllm.utils.platform_utils": {"num_compute_units": lambda *_: torch.cuda.get_device_properties().multi_processor_count},
-        "vllm.triton_utils": {"triton": triton, "tl": language, "HAS_TRITON": True},
-        "vllm.v1.kv_cache_interface": {"KVQuantMode": MagicMock(NONE=0)},
-    }
-    for name in WITHOUT_THEIR_FIRST_LINES:
-        spec = importlib.machinery.PathFinder.find_spec(name.partition(".")[0])
-        if spec is not None and spec.submodule_search_locations:
-            module = sys.modules[name] = types.ModuleType(name)
-            module.__spec__ = spec
-            module.__path__ = ["/".join([spec.submodule_search_locations[0], *name.split(".")[1:]])]
-    for name, names in parts.items():
-        module = sys.modules[name] = types.ModuleType(name)
-        vars(module).update(names)

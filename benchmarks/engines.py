@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.engine_calls import CALLS, Call
+from benchmarks import engine_calls, sglang_calls, sglang_other_calls
+from benchmarks.engine_calls import Call
 from benchmarks.engine_launches import host_seconds, recorded
 from benchmarks.engine_worlds import World
 from benchmarks.measure import OURS, Case, Prepared, Stopwatch
@@ -25,6 +26,7 @@ from kernelpack import knobs
 from kernelpack.adopt import adopt
 from kernelpack.backends.installed import backends
 
+CALLS = (*engine_calls.CALLS, *sglang_calls.CALLS, *sglang_other_calls.CALLS)
 PEER = "triton"
 TOLERANCE = 2e-2
 """Of the largest element."""
