@@ -64,9 +64,12 @@ class Budget:
 
     def gains_blocks(self, loop: Operation, loads: Collection[Operation], ahead: int) -> bool:
         """Whether more blocks fit on a multiprocessor where a loop's tiles have one slot less than those that are loaded `ahead` and the one
-        that is read, so that it is worth another barrier in each iteration: half as many again, or any more of few warps."""
+        that is read, so that it is worth another barrier in each iteration: half as many again, or any more of few warps. Products on ordinary
+        cores keep a multiprocessor busy as it is."""
         tiles, beside = sum(_bytes(load.result.type) for load in loads), self._beside(loads, loop)
         products = [op for op in loop.walk() if is_product(op)]
+        if any(product.name == "ttg.fma_dot" for product in products):
+            return False
         few_warps = ahead == 1 and layout_of(products[0].result).in_size("warp") <= FEW_WARPS
         spare = len(products) == 1 or few_warps  # operands of a single product come and go: of several, an assembler keeps some
         few, many = (self._blocks(products, beside + tiles * slots, spare) for slots in (ahead + 1, ahead))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from kernelpack.backends.gpu.lowering.state import Lowering, memory_type, register_type, repeated_registers
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import attribute, operand, pointee_of
-from kernelpack.ir.types import Type, bit_width
+from kernelpack.ir.types import TensorType, Type, bit_width
 from kernelpack.llvm.text import Val, literal, suffix
 
 Lower = Callable[[Lowering, Operation], None]
@@ -35,7 +35,7 @@ def _divide(opcode: str) -> Element:
             return emit.binary(opcode, x, divisor)
         one, zero = literal(1, x.type), literal(0, x.type)
         safe = emit.select(emit.compare("icmp", "eq", divisor, zero), one, divisor)
-        if not signed or state.facts[operand(op, "lhs")].nonnegative:
+        if not signed or (isinstance(op.result.type, TensorType) and state.facts[operand(op, "lhs")].nonnegative):
             return emit.binary(opcode, x, safe)
         # the smallest integer divided by -1 overflows: x / -1 is -x, the remainder 0
         negates = emit.compare("icmp", "eq", divisor, literal(-1, x.type))

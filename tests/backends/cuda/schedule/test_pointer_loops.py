@@ -70,7 +70,7 @@ _IN_REGISTERS = _PIPELINED.replace(
     [
         (_IN_REGISTERS, 8192, 1),  # four blocks of one tile fit on a multiprocessor, two of two
         (_IN_REGISTERS, 1 << 20, 2),  # as many fit by their registers
-        (_PIPELINED, 8192, 1),  # the product reads the buffer itself, and has by then
+        (_PIPELINED, 8192, 2),  # a product on ordinary cores
     ],
 )
 def test_buffers_are_filled_again_where_more_blocks_fit_then(text: str, shared: int, slots: int) -> None:

@@ -141,10 +141,21 @@ def test_a_constant_divisor_needs_no_care_unless_it_is_0_or_minus_1(target: str,
 
 
 @TARGETS
-def test_what_is_not_below_zero_can_be_divided_by_minus_one(target: str) -> None:
-    text = lower("%a = tt.get_program_id x : i32\n%r = arith.divsi %a, %b : i32\ntt.return %r : i32", "%b: i32", target=target)
-    in_order(text, "%Z = icmp eq i32 %b, 0\n%D = select i1 %Z, i32 1, i32 %b\n%R = sdiv i32 ..., %D\nreturn %R")
-    assert count(text, "%A = select ...") == 1
+def test_tiles_that_are_not_below_zero_can_be_divided_by_minus_one(target: str) -> None:
+    """All but the smallest integer can, which is below zero."""
+    text = lower(
+        """
+        %i = tt.make_range {end = 128 : i32, start = 0 : i32} : tensor<128xi32, $L>
+        %e = tt.splat %n : i32 -> tensor<128xi32, $L>
+        %r = arith.divsi %i, %e : tensor<128xi32, $L>
+        tt.return %r : tensor<128xi32, $L>
+        """,
+        "%n: i32",
+        four(target),
+        target,
+    )
+    in_order(text, "%Z = icmp eq i32 %n, 0\n%D = select i1 %Z, i32 1, i32 %n\n%R = sdiv i32 ..., %D")
+    assert count(text, "%A = sdiv ...") == count(text, "%A = select ...") == 4
 
 
 @TARGETS
