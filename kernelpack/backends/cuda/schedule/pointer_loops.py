@@ -64,10 +64,9 @@ def schedule_pointer_loops(
 def _schedule(loop: Operation, copies: list[Copy], stages: int, budget: Budget) -> LoopSchedule:
     loads = [copy.load for copy in copies]
     products = summed_products(loop, loads)
+    # Triton loads what addresses are made of a stage earlier than what lies there, which then has one slot less
     if stages > 2 and _wait_for_loads(loop, loads) and not budget.holds(loop, loads, stages):
-        stages -= (
-            1  # Triton loads what addresses are made of a stage earlier than what lies there, which has one slot less then
-        )
+        stages -= 1
     ahead, lag = budget.fit(loop, loads, stages - 1, has_lasting(loop, loads), bool(products))
     schedule = LoopSchedule(loop, copies, ahead, lag, products=products)
     if lag or products:
