@@ -64,7 +64,7 @@ def stand_in_for_what_is_absent() -> None:
         vars(sys.modules.setdefault(name, _Part(name))).update(names)
 
 
-def _capability(*_: Any) -> tuple[int, int]:
+def _sm(*_: Any) -> tuple[int, int]:
     return torch.cuda.get_device_capability()
 
 
@@ -78,8 +78,8 @@ def _yes(*_: Any) -> bool:
 
 def _of_vllm() -> dict[str, dict[str, Any]]:
     platform = _Part(
-        "platform", is_cuda=_yes, is_cuda_alike=_yes, get_device_capability=_capability, fp8_dtype=lambda: torch.float8_e4m3fn,
-        has_device_capability=lambda number, *_: _capability() >= divmod(number, 10),
+        "platform", is_cuda=_yes, is_cuda_alike=_yes, get_device_capability=_sm, fp8_dtype=lambda: torch.float8_e4m3fn,
+        has_device_capability=lambda number, *_: _sm() >= divmod(number, 10),
     )  # fmt: skip
     triton, language = importlib.import_module("triton"), importlib.import_module("triton.language")
     return {
@@ -102,10 +102,10 @@ def _of_sglang() -> dict[str, dict[str, Any]]:
     ops = "sglang.kernels.ops"
     utils = {
         "is_cuda": _yes,
-        "is_sm90_supported": lambda *_: _capability()[0] == 9,
+        "is_sm90_supported": lambda *_: _sm()[0] == 9,
         "cached_triton_kernel": lambda *_, **__: as_it_is,
-        "get_device_capability": _capability,
-        "get_device_sm": lambda: _capability()[0] * 10 + _capability()[1],
+        "get_device_capability": _sm,
+        "get_device_sm": lambda: _sm()[0] * 10 + _sm()[1],
         "get_device_name": lambda *_: torch.cuda.get_device_name(),
         "get_device_core_count": _multiprocessors,
         "ceil_div": lambda x, y: -(-x // y),
@@ -123,12 +123,12 @@ def _of_sglang() -> dict[str, dict[str, Any]]:
         "sglang.srt.layers.deep_gemm_wrapper.configurer": {},
         "sglang.srt.layers.moe.utils": {"get_moe_padding_size": lambda _: 0},
         "sglang.srt.lora.utils": {"LoRABatchInfo": Any},
-        "sglang.srt.runtime_context": {"get_platform": lambda: types.SimpleNamespace(is_sm90=_capability()[0] == 9)},
+        "sglang.srt.runtime_context": {"get_platform": lambda: types.SimpleNamespace(is_sm90=_sm()[0] == 9)},
         "sglang.multimodal_gen.runtime.platforms": {"current_platform": _Part("platform", is_cuda=_yes)},
         "sglang.kernels.jit.utils": {
-            "is_arch_support_pdl": lambda: _capability()[0] >= 9,
+            "is_arch_support_pdl": lambda: _sm()[0] >= 9,
             "cache_once": as_it_is,
-            "get_jit_cuda_arch": lambda: types.SimpleNamespace(major=_capability()[0], minor=_capability()[1]),
+            "get_jit_cuda_arch": lambda: types.SimpleNamespace(major=_sm()[0], minor=_sm()[1]),
         },
         f"{ops}.quantization": {"sgl_per_token_quant_fp8": None},
         f"{ops}.quantization.per_tensor_quant_fp8": {},

@@ -102,6 +102,8 @@ RULES = (
             r"quantization\.gemm:\w+|(mixed_precision|scaled)_gemm": "Conch's",
             "awq_gemm_\\w+": "vLLM's",
             "blockwise_fp8_gemm": "torchao's",
+            r"(?:kernels\.ops|\{ops\})\.gemm|deep_gemm_wrapper": "SGLang's",
+            r"gemm(?:_splitk)?_(?:kernels|forward)": "gemlite's",
         },
     ),
     Rule("meta (?:function|kernel|implementation)s?", "fake kernel"),

@@ -65,18 +65,17 @@ def same_with_other_values(op: Operation, rewriter: Rewriter) -> bool:
     yes, no = (region.block.operations for region in op.regions)
     if len(yes) != len(no) or not all(map(_is_alike, yes, no)):
         return False
-    inside = dict(
-        zip((result for one in yes for result in one.results), (result for one in no for result in one.results), strict=True)
-    )
-    choices = [pair for one, other in zip(yes, no, strict=True) for pair in zip(one.operands, other.operands, strict=True)]
-    choices = [(a, b) for a, b in choices if inside.get(a) is not b]
-    if any(a in inside or is_inside_of(b, op) for a, b in choices) or not all(_can_choose(a, b, set()) for a, b in choices):
+    inside: dict[Value, Value] = {}
+    choices: list[tuple[Operation, int, Value, Value]] = []
+    for one, other in zip(yes, no, strict=True):
+        pairs = enumerate(zip(one.operands, other.operands, strict=True))
+        choices += [(one, index, a, b) for index, (a, b) in pairs if inside.get(a) is not b]
+        inside.update(zip(one.results, other.results, strict=True))
+    if any(a in inside or is_inside_of(b, op) or not _can_choose(a, b, set()) for _, _, a, b in choices):
         return False
     made: dict[tuple[Value, Value], Value] = {}
-    for one, other in zip(yes, no, strict=True):
-        for index, pair in enumerate(zip(one.operands, other.operands, strict=True)):
-            if inside.get(pair[0]) is not pair[1]:
-                one.set_operand(index, _chosen(op.operand, *pair, rewriter, made))
+    for one, index, a, b in choices:
+        one.set_operand(index, _chosen(op.operand, a, b, rewriter, made))
     rewriter.replace(op, *rewriter.splice(op.regions[0].block))
     return True
 
