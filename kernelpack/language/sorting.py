@@ -1,6 +1,7 @@
 """Orders of elements along an axis: flips, sorting, the largest k. Written in the language itself.
 
-Sorting is Batcher's bitonic network: each step compares every element with the one a power of two away, which a gather fetches.
+Sorting is Batcher's bitonic network: each step compares every element with the one a power of two away, which a gather fetches. Steps are
+written out, so that the distance is known: within a warp, or a vector of a CPU, elements then meet in registers.
 """
 
 # mypy: ignore-errors
@@ -8,9 +9,14 @@ Sorting is Batcher's bitonic network: each step compares every element with the 
 
 from __future__ import annotations
 
+import math
+
 from kernelpack.kernel.builtin import member
 from kernelpack.kernel.jit import constexpr_function, jit
 from kernelpack.language import core, tile_ops
+
+MOST_ELEMENTS = 1 << 19
+"""How many elements are compared by steps that are written out: 78 steps over 4,096 take two seconds to compile for a GPU."""
 
 __all__ = ["bitonic_merge", "flip", "sort", "topk"]
 
@@ -39,6 +45,12 @@ def _row(rank, axis, extent):
     return [extent if at == axis else 1 for at in range(rank)]
 
 
+@constexpr_function
+def _is_small(shape, steps):
+    """Whether steps over a tile are written out; others would take long to compile."""
+    return steps * math.prod(shape) <= MOST_ELEMENTS
+
+
 @jit
 def _places(shape: core.constexpr, axis: core.constexpr):
     """Returns where each element of a tile is along an axis."""
@@ -59,9 +71,13 @@ def flip(x, dim: core.constexpr = None):
 def _merge_step(x, places, distance, up):
     """Orders pairs of elements that lie `distance` apart along the last axis, upwards where `up`."""
     other = tile_ops.gather(x, places ^ distance, len(x.shape) - 1)
-    first = (places & distance) == 0
-    takes_smaller = first == up
-    return core.where(core.where(takes_smaller, other < x, other > x), other, x)
+    takes_smaller = ((places & distance) == 0) == up
+    if x.dtype.is_floating():  # both keep theirs where neither is smaller, so that no NaN and no sign of a zero is lost
+        return core.where(core.where(takes_smaller, other < x, other > x), other, x)
+    elif x.dtype.primitive_bitwidth == 64:  # one comparison, where hardware has no minimum
+        return core.where((other < x) == takes_smaller, other, x)
+    else:
+        return core.where(takes_smaller, core.minimum(x, other), core.maximum(x, other))
 
 
 @jit
@@ -77,7 +93,7 @@ def bitonic_merge(x, dim: core.constexpr = None, descending: core.constexpr = Fa
     extent: core.constexpr = x.shape[-1]
     places = _places(x.shape, len(x.shape) - 1)
     up = (places & 0) != (0 if descending else 1)
-    for step in range(_log2(extent)):
+    for step in core.static_range(_log2(extent)):
         x = _merge_step(x, places, extent >> (step + 1), up)
     return x
 
@@ -86,22 +102,24 @@ def bitonic_merge(x, dim: core.constexpr = None, descending: core.constexpr = Fa
 def _sort_runs(x, length: core.constexpr, descending: core.constexpr):
     """Orders each `length` elements along the last axis, in turn one way and the other."""
     places = _places(x.shape, len(x.shape) - 1)
-    for stage in range(1, _log2(length) + 1):  # makes runs of 2^stage elements
+    stages: core.constexpr = _log2(length)
+    steps: core.constexpr = core.static_range if _is_small(x.shape, stages * (stages + 1) // 2) else range
+    for stage in steps(1, stages + 1):  # makes runs of 2^stage elements
         rising = ((places >> stage) & 1) == 0
         up = rising != (1 if descending else 0)
-        for step in range(stage):
+        for step in steps(stage):
             x = _merge_step(x, places, 1 << (stage - 1 - step), up)
     return x
 
 
 @jit
 def _larger(x, y):
-    return core.maximum(x, y)
+    return core.maximum(x, y).to(x.dtype)  # it widens bfloat16
 
 
 @jit
 def _smaller(x, y):
-    return core.minimum(x, y)
+    return core.minimum(x, y).to(x.dtype)
 
 
 @member
@@ -125,6 +143,6 @@ def topk(x, k: core.constexpr, dim: core.constexpr = None, descending: core.cons
         x = core.reshape(x, [*x.shape[:-2], x.shape[-2] * k])
         places = _places(x.shape, len(x.shape) - 1)
         up = (((places >> _log2(k)) & 1) == 0) != (1 if descending else 0)
-        for step in range(_log2(k)):
+        for step in core.static_range(_log2(k)):
             x = _merge_step(x, places, k >> (step + 1), up)
     return x

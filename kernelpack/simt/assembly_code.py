@@ -290,6 +290,12 @@ class _Function:
             chosen = slots.op(f"icmp ne i64 {self.read(predicate.atom)}, 0")
             yes, no = (self.read(operand.atom) for operand in values)
             result = slots.op(f"select i1 {chosen}, i64 {yes}, i64 {no}")
+        elif match := re.fullmatch(r"cvt\.rzi\.([su])(8|16)\.f32", at.opcode):
+            (given,) = at.sources
+            narrow = f"i{match[2]}"
+            number = f"float {slots.from_slot(self.read(given.atom), 'float')}"
+            whole = slots.op(f"call {narrow} @llvm.fpto{match[1]}i.sat.{narrow}.f32({number})")
+            result = slots.op(f"{'sext' if match[1] == 's' else 'zext'} {narrow} {whole} to i64")
         elif name == "not":
             (given,) = at.sources
             value = slots.op(f"xor {kind} {source(given)}, -1")

@@ -52,6 +52,22 @@ def lower_division(state: Lowering, op: Operation) -> None:
     state[op.result] = results
 
 
+def _float_to_int(name: str, letter: str) -> Element:
+    """Conversions towards zero that saturate and take NaN to 0. LLVM does not know that an instruction does so for few bits."""
+
+    def lower(state: Lowering, op: Operation, values: list[Val]) -> Val:
+        target = register_type(op.result.type)
+        if target not in ("i8", "i16") or values[0].type == "double":
+            return shared.ELEMENTWISE[name](state, op, values)
+        bits = target.removeprefix("i")
+        value = convert_float(state, values[0], "float")
+        number = state.asm("i32", f"cvt.rzi.{letter}{bits}.f32 $0, $1;", "=r,f", [value], pure=True)
+        return state.emit.cast("trunc", number, target)
+
+    return lower
+
+
 _DIVISION = elementwise(MATH["arith.divf"])
 ELEMENTWISE: dict[str, Element] = {**shared.ELEMENTWISE, **MATH, "tt.fp_to_fp": _float_cast}
+ELEMENTWISE |= {"arith.fptosi": _float_to_int("arith.fptosi", "s"), "arith.fptoui": _float_to_int("arith.fptoui", "u")}
 LOWERED: dict[str, Lower] = {name: elementwise(row) for name, row in ELEMENTWISE.items()} | {"arith.divf": lower_division}

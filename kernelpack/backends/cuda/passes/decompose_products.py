@@ -1,15 +1,18 @@
 """Rewrites dots that no instruction computes as they stand into ones that do: float32 in parts of bfloat16, bfloat16 sums, 8-bit
-floats as halves."""
+floats as halves; and those of float32 that was widened into dots of what it was."""
 
 from __future__ import annotations
 
 from kernelpack.backends.cuda.machine.matrix import mma_instruction
 from kernelpack.ir.core import Builder, Operation, Value
 from kernelpack.ir.dialect import attribute, operand, replace_operand
-from kernelpack.ir.types import BF16, F16, F32, FloatType, bit_width, element_of, shape_of, with_element
+from kernelpack.ir.types import BF16, F16, F32, FloatType, Type, bit_width, element_of, shape_of, with_element
 from kernelpack.ir.views import factors
 
 _PARTS = {"bf16x3": 2, "bf16x6": 3}
+_REARRANGING = ("tt.trans", "tt.reshape", "tt.broadcast", "tt.expand_dims")
+_LEAST_DEPTH = 16
+"""K of an instruction for 16-bit operands."""
 
 
 def decompose_dots(function: Operation) -> None:
@@ -17,6 +20,8 @@ def decompose_dots(function: Operation) -> None:
     for op in list(function.walk()):
         if op.name == "tt.dot" and element_of(op.result.type) == BF16:
             op = _widen_accumulator(op)
+        if op.name == "tt.dot" and attribute(op, "input_precision") in ("tf32", "tf32x3"):
+            _narrow(op)
         if op.name == "tt.dot" and attribute(op, "input_precision") in _PARTS:
             _split(op)
 
@@ -39,6 +44,37 @@ def widen_small_floats(function: Operation, has_fp8_mma: bool) -> None:
             for name in ("a", "b"):
                 tile = operand(op, name)
                 replace_operand(op, name, build.value("tt.fp_to_fp", [tile], None, with_element(tile.type, F16)))
+
+
+def _narrow(op: Operation) -> None:
+    """Multiplies what was widened to float32 as it was. tf32 has all bits of bfloat16 and of a half: the products are the same."""
+    a, b = factors(op)
+    kinds = {_was(a), _was(b)}
+    if len(kinds) != 1 or None in kinds or shape_of(a.type)[-1] < _LEAST_DEPTH or element_of(op.result.type) != F32:
+        return
+    build = Builder.before(op)
+    for name, value in (("a", a), ("b", b)):
+        replace_operand(op, name, _as_it_was(build, value))
+
+
+def _was(value: Value) -> Type | None:
+    """Returns the 16-bit type that a tile of float32 was widened from; None where it was not."""
+    op = value.defining_op
+    if op is None or element_of(value.type) != F32:
+        return None
+    if op.name in _REARRANGING:
+        return _was(op.operand)
+    kind = element_of(op.operand.type) if op.name == "arith.extf" else None
+    return kind if kind in (BF16, F16) else None
+
+
+def _as_it_was(build: Builder, value: Value) -> Value:
+    op = value.defining_op
+    assert op is not None
+    if op.name == "arith.extf":
+        return op.operand
+    narrow = _as_it_was(build, op.operand)
+    return build.value(op.name, [narrow], op.attributes, with_element(value.type, element_of(narrow.type)))
 
 
 def _widen_accumulator(op: Operation) -> Operation:

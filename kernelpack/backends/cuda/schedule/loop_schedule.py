@@ -112,6 +112,11 @@ class LoopSchedule:
     def loads(self) -> list[Operation]:
         return [copy.load for copy in self.copies]
 
+    @property
+    def meets_first(self) -> bool:
+        """Whether an iteration starts with a barrier, since which nobody reads the slot that it fills."""
+        return self.lag > 0 or bool(self.products.awaited)
+
     def wait_at_once(self) -> None:
         """Lets each product end where it is issued."""
         self.products = NONE

@@ -86,6 +86,20 @@ def overlapping_products(schedule: LoopSchedule) -> Products:
     return awaited_products(loop, products, [product for product in products if _outlasts(product)])
 
 
+def products_over_copies(schedule: LoopSchedule) -> Products:
+    """Returns which products of a loop run on while its copies are issued. It is none where a tile is not one of a ring, and where a
+    result is not read in its iteration: what is summed up is waited for at the end, and copies had better start before."""
+    products = products_of(schedule.loop)
+    sources = [_tile_source(tile) for tile in _tiles(products)]
+    if (
+        len(sources) != 2 * len(products)
+        or any(op is None or not is_in_ring(op, schedule) for op in sources)
+        or any(op.attributes.get("isAsync") or _outlasts(op) for op in products)
+    ):
+        return Products()
+    return awaited_products(schedule.loop, products)
+
+
 def awaited_products(
     loop: Operation, products: Sequence[Operation], outlasting: Sequence[Operation] = (), late: Sequence[Operation] = ()
 ) -> Products:

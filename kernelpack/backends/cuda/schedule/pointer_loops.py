@@ -10,7 +10,8 @@ carried values. Copies beyond the last iteration are masked off.
 
 A product of warpgroups that the loop only sums up stays in flight while the next iteration starts, and so do some that
 overlap_products finds. Their tiles are read for an iteration longer, so they have one buffer more; copies are then issued after the
-first product, which they need not hold up. Where that buffer does not fit, they are issued after the wait and another barrier.
+first product, which they need not hold up. Where that buffer does not fit, they are issued after the wait and another barrier. Copies are
+also issued after the first product where the iteration itself reads all products. What else it loads has that time to arrive.
 
 Where one buffer fewer lets more blocks onto a multiprocessor, copies fill the buffers of the iteration that issues them again, at its end:
 other blocks compute meanwhile.
@@ -29,6 +30,7 @@ from kernelpack.backends.cuda.schedule.overlap_products import (
     can_take_turns,
     has_lasting,
     overlapping_products,
+    products_over_copies,
     summed_products,
 )
 from kernelpack.backends.cuda.schedule.run_ahead import addresses_of, innermost_loops, slice_of, unwritten
@@ -75,8 +77,14 @@ def _schedule(loop: Operation, copies: list[Copy], stages: int, budget: Budget) 
     schedule.products = overlapping_products(schedule)
     if can_take_turns(schedule):
         schedule.arrival = Arrival.TURNS
-    if not lag and not schedule.products and budget.gains_blocks(loop, loads, ahead):
+    if lag or schedule.products:
+        return schedule
+    if budget.gains_blocks(loop, loads, ahead):
         schedule.refills, schedule.copies_after = True, loop.body.terminator
+    elif products := products_over_copies(schedule):
+        feeding = loads_for_dots(loop)
+        schedule.copies = [copy for copy in copies if copy.load in feeding]
+        schedule.products, schedule.copies_after = products, products.awaited[0]
     return schedule
 
 

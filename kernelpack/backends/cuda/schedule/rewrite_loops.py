@@ -247,7 +247,7 @@ class _Rewriter(abc.ABC):
         distance = build.value("arith.muli", [self.step, build.constant(self.ahead, self.step.type)])
         later = build.value("arith.addi", [induction, distance])
         # with a buffer to spare, the one to fill was last read before the barrier that starts the iteration
-        return self._copy(build, self.slot_to_fill(build, place), later, within, values, free=bool(self.schedule.lag))
+        return self._copy(build, self.slot_to_fill(build, place), later, within, values, free=self.schedule.meets_first)
 
     def _is_longer(self, build: Builder, length: Value, steps: int) -> Value:
         """Returns whether a positive length is more than some steps; unsigned, so that no range is too long."""
@@ -302,7 +302,7 @@ class _WithGroups(_Rewriter):
 
     def enter(self, build: Builder, place: Sequence[Value]) -> None:
         build.create(ARRIVE, (), {"num": self.ahead - 1})
-        if self.schedule.lag:
+        if self.schedule.meets_first:
             build.create("gpu.barrier")
 
     def slot_to_fill(self, build: Builder, place: Sequence[Value]) -> Value:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from kernelpack.analysis.alias import buffer_bytes
+from kernelpack.backends.gpu.facts.partners import partner_of
 from kernelpack.backends.gpu.machine import SharedUses
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import operand
@@ -44,7 +45,7 @@ def scratch_bytes(op: Operation, uses: SharedUses) -> int:
             return 0
         return sum(scan_exchange_bytes(op, value) for value in op.operands)
     if op.name == "tt.gather":
-        return _bytes(operand(op, "src"))
+        return 0 if partner_of(op) else _bytes(operand(op, "src"))
     if op.name == "tt.histogram":
         return _bytes(op.result)
     return 0

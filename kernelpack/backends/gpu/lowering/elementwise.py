@@ -31,11 +31,13 @@ def _divide(opcode: str) -> Element:
 
     def lower(state: Lowering, op: Operation, values: list[Val]) -> Val:
         emit, (x, divisor) = state.emit, values
+        positive = isinstance(op.result.type, TensorType) and state.facts[operand(op, "lhs")].nonnegative
         if not divisor.name.startswith("%") and int(divisor.name) not in (0, -1):
-            return emit.binary(opcode, x, divisor)
+            unsigned = signed and positive and int(divisor.name) > 0  # a shift or a mask, where the sign needs more
+            return emit.binary("u" + opcode[1:] if unsigned else opcode, x, divisor)
         one, zero = literal(1, x.type), literal(0, x.type)
         safe = emit.select(emit.compare("icmp", "eq", divisor, zero), one, divisor)
-        if not signed or (isinstance(op.result.type, TensorType) and state.facts[operand(op, "lhs")].nonnegative):
+        if not signed or positive:
             return emit.binary(opcode, x, safe)
         # the smallest integer divided by -1 overflows: x / -1 is -x, the remainder 0
         negates = emit.compare("icmp", "eq", divisor, literal(-1, x.type))

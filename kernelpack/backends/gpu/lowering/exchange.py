@@ -1,10 +1,11 @@
-"""Gathers within a tile and histograms: threads meet in shared memory."""
+"""Gathers within a tile and histograms: threads meet in shared memory, where lanes do not exchange elements."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from kernelpack.backends.gpu.facts.memory_layouts import memory_bits
+from kernelpack.backends.gpu.facts.partners import Partner, partner_of
 from kernelpack.backends.gpu.facts.scratch import exchange_layout
 from kernelpack.backends.gpu.lowering.global_memory import from_memory
 from kernelpack.backends.gpu.lowering.linear_code import I32, i32
@@ -21,6 +22,9 @@ def _gather(state: Lowering, op: Operation) -> None:
     """Writes the source row by row, then each thread reads what its indices name. Indices outside of the tile wrap."""
     emit, axis = state.emit, op.attributes["axis"]
     source, indices = op.operands
+    if (partner := partner_of(op)) is not None:
+        state[op.result] = _exchanged(state, state[source], partner)
+        return
     shape, kind = shape_of(source.type), source.type
     base = buffer_address(state, op)
     write_tile(state, base, exchange_layout(shape), layout_of(source), state[source])
@@ -40,6 +44,12 @@ def _gather(state: Lowering, op: Operation) -> None:
         address = emit.offset(base, emit.binary("mul", offset, i32(bytes_)))
         result.append(from_memory(state, emit.load(memory_type(kind), address, bytes_), element_of(kind) == I1))
     state[op.result] = result
+
+
+def _exchanged(state: Lowering, registers: list[Val], partner: Partner) -> list[Val]:
+    """Returns for each register that of the partner."""
+    others = [registers[number ^ partner.register] for number in range(len(registers))]
+    return [state.shuffle("bfly", other, i32(partner.lane)) for other in others] if partner.lane else others
 
 
 def _as_word(state: Lowering, value: Val) -> Val:

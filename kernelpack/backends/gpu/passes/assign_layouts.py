@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.analysis.strides import SUMS, Strides
 from kernelpack.backends.gpu.facts.memory_layouts import boundary_layout, choose_memory_layouts, default_layout
+from kernelpack.backends.gpu.facts.partners import distance_of
 from kernelpack.backends.gpu.facts.products import is_product
 from kernelpack.backends.gpu.facts.roles import scopes
 from kernelpack.backends.gpu.facts.scratch import ATOMICS
@@ -177,7 +178,7 @@ class _Assigner:
                 home = self.homes.get(value)
                 self._wish(result, scan(shape_of(value.type), op.attributes["axis"], self.threads), home[1] if home else WEAK)
         elif op.name == "tt.gather":
-            self._copy(operand(op, "indices"), op.result)
+            self._copy(operand(op, "indices" if distance_of(op) is None else "src"), op.result)
         elif op.name in UNIFORM:
             home = self._neighbours(op) or self._strongest(op.operands)
             for result in op.results if home else ():
@@ -318,7 +319,7 @@ class _Assigner:
         if op.name in REARRANGING:
             return all_of(_rearranged_from(op))
         if op.name == "tt.gather":
-            return [None, layout_of(op.result)]
+            return [None if distance_of(op) is None else layout_of(op.result), layout_of(op.result)]
         if op.name == "tt.histogram":
             return all_of(layout_of(operand(op, "src")))
         if op.name in UNIFORM:
