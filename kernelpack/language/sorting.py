@@ -74,10 +74,9 @@ def _merge_step(x, places, distance, up):
     takes_smaller = ((places & distance) == 0) == up
     if x.dtype.is_floating():  # both keep theirs where neither is smaller, so that no NaN and no sign of a zero is lost
         return core.where(core.where(takes_smaller, other < x, other > x), other, x)
-    elif x.dtype.primitive_bitwidth == 64:  # one comparison, where hardware has no minimum
+    if x.dtype.primitive_bitwidth == 64:  # one comparison, where hardware has no minimum
         return core.where((other < x) == takes_smaller, other, x)
-    else:
-        return core.where(takes_smaller, core.minimum(x, other), core.maximum(x, other))
+    return core.where(takes_smaller, core.minimum(x, other), core.maximum(x, other))
 
 
 @jit

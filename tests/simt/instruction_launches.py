@@ -129,6 +129,12 @@ def _toward_zero(kind: str, dtype: torch.dtype) -> Launch:
     return _assembled(f"cvt.rz.{kind}.f32 $0, $1;", "=h,f,f", x, x, cut)
 
 
+def _few_bits(kind: str, low: int, high: int) -> Launch:
+    x = torch.randn(N) * high
+    x[:3] = torch.tensor([math.nan, math.inf, -math.inf])
+    return _assembled(f"cvt.rzi.{kind}.f32 $0, $1;", "=r,f,f", x, x, x.nan_to_num().clamp(low, high).int())
+
+
 def _tf32() -> Launch:
     x = torch.randn(N)
     return _assembled("cvt.rna.tf32.f32 $0, $1;", "=r,f,f", x, x, (x.view(torch.int32) + 0x1000) & ~0x1FFF)
@@ -223,6 +229,8 @@ def _launches() -> Iterator[tuple[str, Callable[[], Launch]]]:
     for kind, dtype in (("bf16", torch.bfloat16), ("f16", torch.float16)):
         yield f"asm-{kind}x2", functools.partial(_pair, kind, dtype)
         yield f"asm-{kind}-rz", functools.partial(_toward_zero, kind, dtype)
+    for kind, low, high in (("s8", -128, 127), ("u8", 0, 255), ("s16", -(1 << 15), (1 << 15) - 1), ("u16", 0, (1 << 16) - 1)):
+        yield f"asm-{kind}-rzi", functools.partial(_few_bits, kind, low, high)
     yield "asm-tf32", _tf32
     for name in ("shl.b32", "shr.u32", "shr.s32"):
         yield f"asm-{name}", functools.partial(_shift, name)

@@ -82,7 +82,7 @@ def test_sort_flip_and_topk(shape: tuple[int, int], descending: bool) -> None:
 
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("k", [1, 2, 8, 32])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint8])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.uint8])
 def test_the_k_largest_and_smallest(dtype: torch.dtype, k: int, descending: bool) -> None:
     @kp.jit
     def kernel(x, most, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, DOWN: tl.constexpr):

@@ -28,6 +28,27 @@ def test_roundings(line: str, kind: str, expected: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("line", "kind", "expected"),
+    [
+        (
+            "arith.fptosi %a : f32 to i8",
+            "f32",
+            '%N = call i32 asm "cvt.rzi.s8.f32 $0, $1;", "=r,f"(float %a)\n... = trunc i32 %N to i8',
+        ),
+        (
+            "arith.fptoui %a : bf16 to i16",
+            "bf16",
+            '%F = fpext bfloat %a to float\n%N = call i32 asm "cvt.rzi.u16.f32 $0, $1;", "=r,f"(float %F)',
+        ),
+        ("arith.fptosi %a : f64 to i8", "f64", "... = call i8 @llvm.fptosi.sat.i8.f64(double %a)"),
+        ("arith.fptosi %a : f32 to i32", "f32", "... = call i32 @llvm.fptosi.sat.i32.f32(float %a)"),
+    ],
+)
+def test_conversions_to_few_bits_are_one_instruction(line: str, kind: str, expected: str) -> None:
+    in_order(lower(f"%r = {line}\ntt.return %r : {line.rpartition(' to ')[2]}", f"%a: {kind}"), expected)
+
+
 WIDE = {"L": spread((512,), 16, (0,), Threads(1, 32))}
 
 

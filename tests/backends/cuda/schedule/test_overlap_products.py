@@ -112,3 +112,33 @@ def test_who_may_end_an_iteration_later(kernel: JITFunction, types: dict[str, An
     loop = next(op for op in function.walk() if op.name == "scf.for")
     loads = loads_for_dots(loop)
     assert (len(summed_products(loop, loads).summed), has_lasting(loop, loads)) == (deferred, lasting)
+
+
+@kp.jit
+def scaled_sum(a, b, c, scales, n, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    rows, columns, depth = tl.arange(0, BM), tl.arange(0, BN)[None, :], tl.arange(0, BK)
+    total = tl.zeros([BM, BN], tl.float32)
+    for k in range(0, n, BK):
+        x = tl.load(a + rows[:, None] * n + (k + depth)[None, :])
+        y = tl.load(b + (k + depth)[:, None] * n + columns)
+        part = tl.dot(x, y)
+        total += part * tl.load(scales + k + rows)[:, None]
+    tl.store(c + rows[:, None] * n + columns, total.to(tl.bfloat16))
+
+
+def test_copies_are_issued_under_a_product_that_its_iteration_reads() -> None:
+    """The scales are loaded meanwhile; one barrier, before the product, orders all."""
+    made = scheduled(scaled_sum, 4, 3, **PRODUCT, scales="*fp32")
+    assert made.text.splitlines()[1:] == [
+        "  copy x: 128x64xbf16",
+        "  copy y: 64x128xbf16",
+        "  copies are issued after ttng.warp_group_dot at part",
+        "  wait for product part before arith.mulf at total, 0 issued after it may be in flight",
+    ]
+    (loop,) = made.loops()
+    names = made.names(loop, "tt.load")
+    first = ["ttg.async_wait", "ttng.fence_async_shared", "gpu.barrier"]
+    assert [name for name in names if name in (*first, "ttng.warp_group_dot")][:4] == [*first, "ttng.warp_group_dot"]
+    copies = [op for op in loop.body.operations if op.name == "ttg.async_copy_global_to_local"]
+    assert names.index("ttng.warp_group_dot") < names.index(copies[0].name) < names.index("ttng.warp_group_dot_wait")
+    assert all(op.attributes["free"] for op in copies)

@@ -77,6 +77,13 @@ def test_a_gather_lays_out_what_it_looks_up_and_a_histogram_its_counts() -> None
     arguments = "%x: tensor<64xf16, $L>, %i: tensor<16xi32, $M>, %v: tensor<64xi32, $L>"
     gather = "%y = tt.gather %x[%i] {axis = 0 : i32} : (tensor<64xf16, $L>, tensor<16xi32, $M>) -> tensor<16xf16, $M>"
     assert scratch_bytes(last(gather, arguments, layouts), {}) == 64 * 2
+    exchange = """
+    %m = tt.make_range {end = 64 : i32, start = 0 : i32} : tensor<64xi32, $L>
+    %c = arith.constant dense<32> : tensor<64xi32, $L>
+    %p = arith.xori %m, %c : tensor<64xi32, $L>
+    %y = tt.gather %v[%p] {axis = 0 : i32} : (tensor<64xi32, $L>, tensor<64xi32, $L>) -> tensor<64xi32, $L>
+    """
+    assert scratch_bytes(last(exchange, arguments, layouts), {}) == 0  # lanes exchange their elements
     count = "%y = tt.histogram %v : tensor<64xi32, $L> -> tensor<16xi32, $M>"
     assert scratch_bytes(last(count, arguments, layouts), {}) == 16 * 4
 

@@ -158,6 +158,27 @@ def test_tiles_that_are_not_below_zero_can_be_divided_by_minus_one(target: str) 
     assert count(text, "%A = sdiv ...") == count(text, "%A = select ...") == 4
 
 
+@pytest.mark.parametrize(
+    ("name", "divisor", "instruction"), [("divsi", 12, "udiv"), ("remsi", 64, "urem"), ("divsi", -12, "sdiv")]
+)
+@TARGETS
+def test_tiles_that_are_not_below_zero_are_divided_without_a_sign(
+    target: str, name: str, divisor: int, instruction: str
+) -> None:
+    text = lower(
+        f"""
+        %i = tt.make_range {{end = 128 : i32, start = 0 : i32}} : tensor<128xi32, $L>
+        %c = arith.constant dense<{divisor}> : tensor<128xi32, $L>
+        %r = arith.{name} %i, %c : tensor<128xi32, $L>
+        tt.return %r : tensor<128xi32, $L>
+        """,
+        "",
+        four(target),
+        target,
+    )
+    assert {line.split()[2] for line in text.splitlines() if "div" in line or "rem" in line} == {instruction}
+
+
 @TARGETS
 def test_float64_becomes_bfloat16_by_one_rounding(target: str) -> None:
     in_order(

@@ -40,6 +40,38 @@ def test_a_gather_writes_the_tile_and_reads_what_its_indices_name() -> None:
     )
 
 
+def exchanged(distance: int) -> str:
+    return lower(
+        f"""
+        %m = tt.make_range {{end = 64 : i32, start = 0 : i32}} : tensor<64xi32, $L>
+        %c = arith.constant dense<{distance}> : tensor<64xi32, $L>
+        %i = arith.xori %m, %c : tensor<64xi32, $L>
+        %r = tt.gather %x[%i] {{axis = 0 : i32}} : (tensor<64xf32, $L>, tensor<64xi32, $L>) -> tensor<64xf32, $L>
+        tt.return %r : tensor<64xf32, $L>
+        """,
+        "%x: tensor<64xf32, $L>",
+        L,
+    )
+
+
+def test_partners_in_one_warp_meet_in_registers_and_by_shuffles() -> None:
+    in_order(exchanged(1), "return %x1, %x0")
+    text = exchanged(7)
+    in_order(
+        text,
+        """
+        %B = bitcast float %x1 to i32
+        %S = call i32 @llvm.nvvm.shfl.sync.bfly.i32(i32 -1, i32 %B, i32 3, i32 31)
+        %F = bitcast i32 %S to float
+        %C = bitcast float %x0 to i32
+        %T = call i32 @llvm.nvvm.shfl.sync.bfly.i32(i32 -1, i32 %C, i32 3, i32 31)
+        %G = bitcast i32 %T to float
+        return %F, %G
+        """,
+    )
+    assert "shared_memory" not in text
+
+
 def test_indices_of_other_widths_become_words() -> None:
     in_order(gathered("i64"), "%I = trunc i64 %i0 to i32\n... = and i32 %I, 63")
     in_order(gathered("i8"), "%I = sext i8 %i0 to i32\n... = and i32 %I, 63")
