@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kernelpack.backends.cuda.machine.features import LANES
@@ -86,18 +87,23 @@ def feeds_dot(value: Value) -> bool:
 
 
 def is_chained(dot: Operation) -> bool:
-    """Whether a dot's result feeds another dot, or another dot's result feeds it: both then share their rows over the warps."""
+    """Whether a dot's result feeds another dot, or another dot's result feeds it: both then share their rows over the warps. So does a dot
+    that such a one adds to."""
     function = next(op for op in dot.ancestors() if op.name == "tt.func")
     if feeds_dot(dot.result):
         return True
     others = [op for op in function.walk() if op.name == "tt.dot" and op is not dot]
-    return any(_reaches(other.result, dot) for other in others)
+    if any(_reaches(other.result, factors(dot)) for other in others):
+        return True
+    shape = shape_of(dot.result.type)
+    alike = [other for other in others if shape_of(other.result.type) == shape]
+    return any(_reaches(dot.result, [operand(other, "c")]) and is_chained(other) for other in alike)
 
 
-def _reaches(value: Value, dot: Operation) -> bool:
-    """Whether operand a or b of `dot` is computed from `value` in the same iteration."""
+def _reaches(value: Value, operands: Iterable[Value]) -> bool:
+    """Whether one of `operands` is computed from `value` in the same iteration."""
     seen: set[Value] = set()
-    pending = list(factors(dot))
+    pending = list(operands)
     while pending:
         current = pending.pop()
         if current is value:

@@ -100,6 +100,8 @@ class LoopSchedule:
     copies_after: Operation | None = None
     """The operation of the body after which copies are issued; None: at its start. The last one: at its end."""
     products: Products = NONE
+    held: Sequence[Operation] = ()
+    """Loads that run ahead as the copies do, in registers."""
     refills: bool = False
     """Whether cp.async fills the iteration's own slot again, at its end."""
 
@@ -128,6 +130,7 @@ class LoopSchedule:
             return "\n".join([f"loop at {place_of(self.loop)}: products run on", *self.products.lines()])
         ahead = f"copies {self.ahead} iteration{'s' * (self.ahead > 1)} ahead into rings of {self.slots} slots"
         lines = [f"loop at {place_of(self.loop)}: {ahead}; {self.arrival.value}", *map(str, self.copies)]
+        lines += [f"  load {place_of(load)}: in registers" for load in self.held]
         if self.copies_after is None:
             lines.append("  copies are issued at the start")
         elif self.copies_after is self.loop.body.terminator:

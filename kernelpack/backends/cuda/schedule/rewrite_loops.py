@@ -44,7 +44,8 @@ class _Rewriter(abc.ABC):
         self.schedule = schedule
         self.loop = loop = schedule.loop
         self.ahead = schedule.ahead
-        slice_ = slice_of(loop, [value for copy in schedule.copies for value in self.addresses(copy.load)])
+        held = [load.result for load in schedule.held]
+        slice_ = slice_of(loop, [*held, *(value for copy in schedule.copies for value in self.addresses(copy.load))])
         assert slice_ is not None, "loads are candidates by their addresses"
         self.slice = slice_
         self.lower, self.upper, self.step = For.of(loop).bounds
@@ -97,8 +98,8 @@ class _Rewriter(abc.ABC):
     def run(self) -> None:
         schedule, old = self.schedule, self.loop
         self.begin(self.build)
-        ahead = self._copy_first()
-        carried = [*For.of(old).initial, *ahead, *self.first_place(self.build)]
+        ahead, held = self._copy_first()
+        carried = [*For.of(old).initial, *ahead, *self.first_place(self.build), *held]
         build = Builder.before(old)
         if schedule.products.end_later:
             whole, then = branch_if_iterates(build, [*For.of(old).bounds, *carried], old.location)
@@ -143,6 +144,8 @@ class _Rewriter(abc.ABC):
             for argument, value in zip(self.slice.carried, ahead, strict=True)
         ]
         place = [block.add_argument(I32, name) for name in self.place_names]
+        held = [block.add_argument(load.result.type, load.result.name) for _ in range(self.ahead) for load in schedule.held]
+        mapping.update(zip((load.result for load in schedule.held), held, strict=False))
         build = Builder(block, location=self.loop.location)
         turns: list[Value] = []
         if one is None:
@@ -151,7 +154,7 @@ class _Rewriter(abc.ABC):
             turn = block.add_argument(I32, "turn")
             build.create("ttng.wait_turn", [turn])
             turns.append(build.value("arith.xori", [turn, one]))
-        following: list[Value] | None = None  # an empty list is one too: addresses may carry nothing
+        following: tuple[list[Value], list[Value]] | None = None
         if schedule.copies_after is None:
             following = self._copy_ahead(build, block.arguments[0], place, early)
         views = {
@@ -171,7 +174,8 @@ class _Rewriter(abc.ABC):
         places = self.next_place(build, place)
         list(waits_before(build, old.terminator, mapping, products))
         yielded = [mapping.get(value, value) for value in old.terminator.operands]
-        build.create("scf.yield", [*yielded, *following, *places, *turns])
+        values, loaded = following
+        build.create("scf.yield", [*yielded, *values, *places, *held[len(loaded) :], *loaded, *turns])
         return block
 
     def _clone(self, build: Builder, op: Operation, views: dict[Operation, Value], mapping: dict[Value, Value]) -> None:
@@ -179,6 +183,8 @@ class _Rewriter(abc.ABC):
         source = copied_from(op)
         if (view := self._converted(op, views)) is not None:
             mapping[op.result] = self.read(build, op.result.type, view)
+        elif op in self.schedule.held:
+            return
         elif op in views:
             if not all(is_copy_to(user, views[op]) for user in op.result.users()):
                 mapping[op.result] = self.read(build, op.result.type, views[op])
@@ -217,31 +223,35 @@ class _Rewriter(abc.ABC):
 
     def _copy(
         self, build: Builder, slot: Value, induction: Value, within: Value, values: Sequence[Value], free: bool = False
-    ) -> list[Value]:
-        """Starts the copies of one iteration, given its carried values, and returns those of the next."""
+    ) -> tuple[list[Value], list[Value]]:
+        """Starts the copies of one iteration, given its carried values; returns those of the next, and what is held in registers."""
         mapping: dict[Value, Value] = {self.loop.body.arguments[0]: induction}
         mapping.update(zip(self.slice.carried, values, strict=True))
         self.start_copies(build, slot, within, mapping, free)
         following = [yielded_of(argument) for argument in self.slice.carried]
-        return [mapping.get(value, value) for value in following]
+        return [mapping.get(value, value) for value in following], [mapping[load.result] for load in self.schedule.held]
 
-    def _copy_first(self) -> list[Value]:
-        """Starts the copies for the first iterations; returns the carried values of the one after them."""
+    def _copy_first(self) -> tuple[list[Value], list[Value]]:
+        """Starts the copies for the first iterations; returns the carried values of the one after them, and what they hold in registers."""
         build = self.build
         within = build.value("arith.cmpi", [self.lower, self.upper], {"predicate": "slt"})
         length = build.value("arith.subi", [self.upper, self.lower])
         values: list[Value] = [initial_of(argument) for argument in self.slice.carried]
+        held: list[Value] = []
         induction = self.lower
         for stage in range(self.ahead):
             inside = within
             if stage:
                 induction = build.value("arith.addi", [induction, self.step])
                 inside = build.value("arith.andi", [within, self._is_longer(build, length, stage)])
-            values = self._copy(build, build.constant(stage, I32), induction, inside, values)
-        return values
+            values, loaded = self._copy(build, build.constant(stage, I32), induction, inside, values)
+            held += loaded
+        return values, held
 
-    def _copy_ahead(self, build: Builder, induction: Value, place: Sequence[Value], values: Sequence[Value]) -> list[Value]:
-        """Starts the copies of the iteration `ahead` of this one; returns the carried values of the one after that."""
+    def _copy_ahead(
+        self, build: Builder, induction: Value, place: Sequence[Value], values: Sequence[Value]
+    ) -> tuple[list[Value], list[Value]]:
+        """Starts the copies of the iteration `ahead` of this one; returns what `_copy` does."""
         left = build.value("arith.subi", [self.upper, induction])
         within = self._is_longer(build, left, self.ahead)
         distance = build.value("arith.muli", [self.step, build.constant(self.ahead, self.step.type)])

@@ -127,11 +127,12 @@ def scaled_sum(a, b, c, scales, n, BM: tl.constexpr, BN: tl.constexpr, BK: tl.co
 
 
 def test_copies_are_issued_under_a_product_that_its_iteration_reads() -> None:
-    """The scales are loaded meanwhile; one barrier, before the product, orders all."""
+    """The scales are loaded with them, for the same iteration; one barrier, before the product, orders all."""
     made = scheduled(scaled_sum, 4, 3, **PRODUCT, scales="*fp32")
     assert made.text.splitlines()[1:] == [
         "  copy x: 128x64xbf16",
         "  copy y: 64x128xbf16",
+        "  load total: in registers",
         "  copies are issued after ttng.warp_group_dot at part",
         "  wait for product part before arith.mulf at total, 0 issued after it may be in flight",
     ]
