@@ -207,25 +207,27 @@ def inductor_cuda() -> str:
 
 
 def engines() -> str:
-    """What docs/benchmarks/engines-h100.json says of the kernels of each package."""
-    kernels = json.loads((FIGURES / "engines-h100.json").read_text())["rows"]
+    """What the figures of an H100 say of the kernels of each package, and of their launches."""
+    return _engines("h100")
+
+
+def engines_h200() -> str:
+    """The same of an H200."""
+    return _engines("h200")
+
+
+def _engines(machine: str) -> str:
+    kernels, hosts = (
+        json.loads((FIGURES / f"{name}-{machine}.json").read_text())["rows"] for name in ("engines", "engine-launches")
+    )
     packages = dict.fromkeys(row["case"].partition(" ")[0] for row in kernels)
     named = {package: [row for row in kernels if row["case"].startswith(f"{package} ")] for package in packages}
-    hosts = json.loads((FIGURES / "engine-launches-h100.json").read_text())["rows"]
     launches = {package: [row for row in hosts if row["case"].startswith(f"{package} ")] for package in packages}
     rows = [
         (name, *_summary(mine)[:3], *_summary({**launches, "all": hosts}[name])[1:3])
         for name, mine in {**named, "all": kernels}.items()
     ]
     return table(("package", "calls", "mean", "worst", "launches, mean", "worst"), rows)
-
-
-def engines_h200() -> str:
-    """What docs/benchmarks/engines-h200.json says of the kernels of each package."""
-    kernels = json.loads((FIGURES / "engines-h200.json").read_text())["rows"]
-    packages = dict.fromkeys(row["case"].partition(" ")[0] for row in kernels)
-    rows = [(package, *_summary([row for row in kernels if row["case"].startswith(f"{package} ")])[:3]) for package in packages]
-    return table(("package", "calls", "mean", "worst"), rows)
 
 
 def adopted() -> str:
