@@ -90,7 +90,7 @@ def test_pairs(target: str, num_stages: int) -> None:
 
 
 def test_what_a_chained_product_adds_to_has_its_layout() -> None:
-    function = given_to("stage_shared", pair_of_products, state="*fp32", out="*fp32", rows="i32", S=32, D=64)
+    function = given_to("stage_shared", pair_of_products, 2, state="*fp32", out="*fp32", rows="i32", S=32, D=64)
     products = [op for op in function.walk() if op.name == "tt.dot"]
     _, carried, last = products
     assert carried.result.type == last.result.type
