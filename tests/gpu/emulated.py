@@ -48,6 +48,7 @@ class Emulated:
     entry: str
     image: bytes
     parameters: Sequence[Parameter]
+    descriptors: Sequence[str]
     metadata: Mapping[str, Any]
     grid: tuple[int, ...]
     values: Sequence[Any]
@@ -83,7 +84,8 @@ def emulate(name: str) -> Emulated:
             bounds = [error * end.double().abs().nan_to_num() for end in after]
         elif not name.startswith(EXACT):
             bounds = [_bound(launch, value, end) for value, end in zip(_tensors(values), after, strict=True)]
-    return Emulated(name, kernel.entry, kernel.image, kernel.parameters, kernel.metadata, grid, before, after, bounds)
+    made = kernel.entry, kernel.image, kernel.parameters, kernel.descriptors, kernel.metadata
+    return Emulated(name, *made, grid, before, after, bounds)
 
 
 def launches() -> dict[str, Callable[[], Launch]]:
