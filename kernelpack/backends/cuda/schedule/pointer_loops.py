@@ -11,7 +11,8 @@ carried values. Copies beyond the last iteration are masked off.
 A product of warpgroups that the loop only sums up stays in flight while the next iteration starts, and so do some that
 overlap_products finds. Their tiles are read for an iteration longer, so they have one buffer more; copies are then issued after the
 first product, which they need not hold up. Where that buffer does not fit, they are issued after the wait and another barrier. Copies are
-also issued after the first product where the iteration itself reads all products. Vectors, such as scales of the products, run ahead in registers then: copies of four bytes take longer.
+also issued after the first product where the iteration itself reads all products. Vectors, such as scales of the products, run ahead in
+registers then: copies of four bytes take longer.
 
 Where one buffer fewer lets more blocks onto a multiprocessor, copies fill the buffers of the iteration that issues them again, at its end:
 other blocks compute meanwhile.
